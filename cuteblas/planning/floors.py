@@ -3,8 +3,8 @@ traffic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from .._dtypes import dtype as element
@@ -105,38 +105,12 @@ def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) 
     return packed * multiply_adds_per_clock(family, p.a.dtype, device)
 
 
+@lru_cache(maxsize=256)
 def compulsory_bytes(problem: Problem) -> int:
     """Bytes that must move between memory and the multiprocessors: every element once, elements
-    that broadcasting repeats too."""
-    if isinstance(problem, CopyProblem):
-        read = prod(n for n, stride in zip(problem.shape, problem.src_strides, strict=True)
-                    if stride or n == 0)
-        return (read + prod(problem.shape)) * problem.itemsize
-    if isinstance(problem, GroupedProblem | ChainProblem):
-        return sum(map(compulsory_bytes, problem.problems))
-    return sum(prod(n for n, stride in modes if stride or n == 0) * element(dtype).bytes
-               for dtype, modes in _operands(problem))
-
-
-def _operands(problem: GemmProblem | ContractionProblem
-              | ReductionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Element type, and extent and stride of every mode, of every operand."""
-    if isinstance(problem, GemmProblem):
-        for operand, extents in (*problem.inputs, (problem.c, (problem.m, problem.n))):
-            yield operand.dtype, list(zip((*extents, *problem.batch),
-                                          (*operand.strides, *operand.batch_strides), strict=True))
-    elif isinstance(problem, ReductionProblem):
-        for operand in (x for x in (problem.x, problem.y, problem.r) if x is not None):
-            strides = *operand.strides, *operand.batch_strides
-            yield operand.dtype, list(zip((problem.i, problem.j, *problem.batch), strides,
-                                          strict=True))
-    else:
-        m_modes, n_modes, k_modes = problem.m, problem.n, problem.k
-        yield problem.a.dtype, [(x[0], x[1]) for x in (*m_modes, *k_modes, *problem.batch)]
-        yield problem.b.dtype, [*((x[0], x[1]) for x in n_modes),
-                                *((x[0], x[2]) for x in (*k_modes, *problem.batch))]
-        yield problem.c.dtype, [*((x[0], x[2]) for x in (*m_modes, *n_modes)),
-                                *((x[0], x[3]) for x in problem.batch)]
+    that broadcasting repeats too; those of an epilogue do not count."""
+    return sum(prod(n for n, stride in x.modes if stride or n == 0) * x.item
+               for x in problem.tensors)
 
 
 def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:

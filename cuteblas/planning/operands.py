@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any, TypeVar
 
@@ -34,7 +35,9 @@ __all__ = [
     "NARROW_SPAN",
     "VECTOR_BYTES",
     "Oriented",
+    "OwnBatch",
     "Roles",
+    "along_rows",
     "alpha_kind",
     "batch_values",
     "bind",
@@ -45,7 +48,6 @@ __all__ = [
     "gemm_values",
     "launch",
     "majorness",
-    "matrices_of",
     "of_triangle",
     "operand_map",
     "operand_span",
@@ -94,14 +96,42 @@ VECTOR_BYTES = 16
 """The most that a thread reads or writes together."""
 
 
-def matrices_of(p: GemmProblem, operand: Operand) -> int:
-    """Matrices that an operand has in memory: those that broadcasting repeats count once."""
-    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+@dataclass(frozen=True)
+class OwnBatch:
+    """The batch modes of an operand that broadcasting does not repeat, innermost first.
+
+    Attributes
+    ----------
+    modes : tuple of int
+        Which of the problem's they are.
+    extents, strides : tuple of int
+        Their extents, and the operand's strides.
+    """
+
+    modes: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, p: GemmProblem, x: Operand) -> OwnBatch:
+        """Those of an operand of a product."""
+        found = [(i, p.batch[i], s) for i, s in enumerate(x.batch_strides) if s][::-1]
+        return cls(*zip(*found, strict=True)) if found else cls((), (), ())
+
+    def spread(self, strides: Iterable[int], p: GemmProblem) -> tuple[int, ...]:
+        """Strides along these, and 0 along the problem's others, innermost first."""
+        own = dict(zip(self.modes, strides, strict=True))
+        return tuple(own.get(i, 0) for i in range(len(p.batch) - 1, -1, -1))
+
+    def reading(self, x: Operand, role: Role, rows: int, k: int) -> dict[str, Any]:
+        """What a kernel takes that reads the operand before a product does."""
+        return {"X": View(place(role), x.strides, self.strides), "M": rows, "K": k,
+                **batch_values(self.extents[::-1])}
 
 
 def stored_elements(p: GemmProblem) -> tuple[int, int]:
     """Elements of A and of B; those that broadcasting repeats count once."""
-    return p.map_inputs(lambda x, extents: prod(extents) * matrices_of(p, x))
+    return p.map_inputs(lambda x, extents: prod((*extents, *OwnBatch.of(p, x).extents)))
 
 
 def span(modes: Iterable[tuple[int, int]]) -> int:
@@ -118,18 +148,14 @@ def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, .
 def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, tuple[int, int]]:
     """The roles that a plan writes, each with the bytes that it reaches before and from its
     address."""
-    def reach(nbytes: int, *modes: tuple[int, ...]) -> tuple[int, int]:
-        before, after = (span((n, end(0, s)) for n, *_others, s in modes) for end in (min, max))
-        return before * nbytes, (after + 1) * nbytes
-
-    if isinstance(p, CopyProblem):
-        return {"dst": reach(p.itemsize, *zip(p.shape, p.dst_strides, strict=True))}
-    if isinstance(p, ContractionProblem):
-        return {"c": reach(dtype(p.c.dtype).bytes, *p.m, *p.n, *p.batch)}
-    extents, outputs = (p.m, p.n, *p.batch), p.fusion.outputs if p.fusion else ()
-    return {role: reach(dtype(x.dtype).bytes,
-                        *zip(extents, (*x.strides, *x.batch_strides), strict=True))
-            for role, x in (("c", p.c), *((epilogue_role(name), x) for name, x in outputs))}
+    found, targets = {}, [*p.tensors][-1:]
+    if isinstance(p, GemmProblem) and p.fusion:
+        targets += (x.tensor(epilogue_role(name), (p.m, p.n, *p.batch))
+                    for name, x in p.fusion.outputs)
+    for x in targets:
+        before, after = (span((n, end(0, s)) for n, s in x.modes) for end in (min, max))
+        found[x.role] = before * x.item, (after + 1) * x.item
+    return found
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
@@ -191,6 +217,7 @@ def unit_mode(operand: Operand) -> int | None:
     return 0 if operand.strides[0] == 1 else 1 if operand.strides[1] == 1 else None
 
 
+@lru_cache(maxsize=1024)
 def vector_access(operand: Operand, extents: tuple[int, int],
                   most_bytes: int = VECTOR_BYTES) -> OperandAccess:
     """How threads access an operand: along a mode with stride 1, in vectors as wide as its address
@@ -275,12 +302,15 @@ class Oriented:
         Whether it is that of C^T.
     purpose : str
         What that is good for.
+    original : GemmProblem
+        The problem itself.
     """
 
     problem: GemmProblem
     roles: tuple[Role, Role]
     swapped: bool
     purpose: str
+    original: GemmProblem
 
     @property
     def note(self) -> str:
@@ -300,11 +330,16 @@ def oriented(p: GemmProblem, mode: int) -> Oriented:
                   "C is written along its rows")
 
 
+def along_rows(p: GemmProblem) -> Oriented:
+    """The problem whose C is contiguous along N, if C is contiguous at all."""
+    return oriented(p, 1)
+
+
 def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
     """The problem as it is, or that of C^T for a purpose."""
     if swapped:
-        return Oriented(transposed(p), ("b", "a"), True, purpose)
-    return Oriented(p, ("a", "b"), False, purpose)
+        return Oriented(transposed(p), ("b", "a"), True, purpose, p)
+    return Oriented(p, ("a", "b"), False, purpose, p)
 
 
 def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> Operand:

@@ -6,10 +6,11 @@ only strides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from .._dtypes import accumulator_of, dtype
 from .cost import Costs, costs_of
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem",
            "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Operand", "Problem",
-           "ReductionProblem", "ScalarKind", "Storage", "transposed", "with_matrices"]
+           "ReductionProblem", "ScalarKind", "Storage", "Tensor", "transposed", "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call
@@ -27,6 +28,24 @@ passes a number, or that each call passes the address of a number in device memo
 
 Modes = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
+
+
+class Tensor(NamedTuple):
+    """One tensor of a problem.
+
+    Attributes
+    ----------
+    role : str
+        Its memory.
+    item : int
+        Bytes of an element.
+    modes : tuple of (int, int)
+        Extent and stride of every mode.
+    """
+
+    role: str
+    item: int
+    modes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,11 @@ class Operand:
     batch_strides: tuple[int, ...] = ()
     conj: bool = False
     alignment: int = 16
+
+    def tensor(self, role: str, extents: tuple[int, ...]) -> Tensor:
+        """It with the extents of its modes and of the batch modes."""
+        strides = *self.strides, *self.batch_strides
+        return Tensor(role, dtype(self.dtype).bytes, tuple(zip(extents, strides, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -176,6 +200,13 @@ class GemmProblem:
         return function(*a), function(*b)
 
     @property
+    def tensors(self) -> Iterator[Tensor]:
+        """A, B and C."""
+        for role, (x, extents) in zip("abc", (*self.inputs, (self.c, (self.m, self.n))),
+                                      strict=True):
+            yield x.tensor(role, (*extents, *self.batch))
+
+    @property
     def outputs(self) -> int:
         """Elements of C, of all matrices of the batch."""
         return prod((self.m, self.n, *self.batch))
@@ -218,6 +249,12 @@ class GroupedProblem:
         """The address that a call supplies: that of a table with all others
         (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
         return ("table",)
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """Those of all problems."""
+        for p in self.problems:
+            yield from p.tensors
 
     @property
     def flops(self) -> int:
@@ -289,6 +326,12 @@ class CopyProblem:
     def roles(self) -> tuple[str, ...]:
         """The addresses that a call supplies, in order."""
         return ("dst",) if self.in_place else ("src", "dst")
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """Source and target."""
+        for role, strides in (("src", self.src_strides), ("dst", self.dst_strides)):
+            yield Tensor(role, self.itemsize, tuple(zip(self.shape, strides, strict=True)))
 
     @property
     def bytes(self) -> int:
@@ -377,6 +420,16 @@ class ContractionProblem:
         return "a", "b", "c"
 
     @property
+    def tensors(self) -> Iterator[Tensor]:
+        """A, B and C."""
+        for column, (role, x, groups) in enumerate((("a", self.a, ((self.m, 1), (self.k, 1))),
+                                                    ("b", self.b, ((self.n, 1), (self.k, 2))),
+                                                    ("c", self.c, ((self.m, 2), (self.n, 2)))), 1):
+            yield Tensor(role, dtype(x.dtype).bytes, tuple(
+                (mode[0], mode[at]) for modes, at in (*groups, (self.batch, column))
+                for mode in modes))
+
+    @property
     def flops(self) -> int:
         """Arithmetic operations: two for every product, four times as many for complex numbers."""
         extents = prod(mode[0] for group in (self.m, self.n, self.k, self.batch) for mode in group)
@@ -432,6 +485,13 @@ class ReductionProblem:
         """The addresses that a call supplies, in order."""
         return ("src", "dst") if self.y is None else ("a", "b", "c")
 
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """X, Y if there is one, and R."""
+        operands = (x for x in (self.x, self.y, self.r) if x is not None)
+        for role, x in zip(self.roles, operands, strict=True):
+            yield x.tensor(role, (self.i, self.j, *self.batch))
+
 
 @dataclass(frozen=True)
 class ChainProblem:
@@ -448,6 +508,12 @@ class ChainProblem:
 
     problems: tuple[Problem, ...]
     roles: tuple[str, ...]
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """Those of all problems."""
+        for p in self.problems:
+            yield from p.tensors
 
     @property
     def flops(self) -> int:
@@ -501,7 +567,7 @@ class DeviceInfo:
     workspace_limit: int | None = None
     costs: Costs | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def fitted(self) -> Costs:
         """The numbers behind time estimates."""
         return self.costs or costs_of(self.name)

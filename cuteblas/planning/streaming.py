@@ -3,7 +3,7 @@ in ``runtime/ring.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -182,7 +182,7 @@ def schedule(x: Extents, limit: int) -> Schedule | None:
     beginning.
     """
     if 2 * (x.a + x.b) + x.c <= limit:                  # some kernels want copies of their operands
-        tiles = _panels_of(x)
+        tiles = _panels(x, _PANEL_BYTES)
         return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c, x.shared)
     if x.shared:
         return schedule(replace(x, shared=False), limit)
@@ -209,6 +209,12 @@ def schedule(x: Extents, limit: int) -> Schedule | None:
 _ALL = slice(None)
 
 
+def _across(cuts: Iterable[slice], by_rows: bool) -> tuple[Tile, ...]:
+    """Tiles that are whole rows of C, or whole columns."""
+    return tuple(Tile(_ALL, cut, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, cut, _ALL)
+                 for cut in cuts)
+
+
 def parts(extent: int, step: int) -> list[slice]:
     """An extent in parts of one length; the last may be shorter."""
     return [slice(i, min(i + step, extent)) for i in range(0, extent, step)]
@@ -222,10 +228,6 @@ def _step(x: Extents, extent: int, count: float) -> int:
 
 def _grain(x: Extents) -> int:
     return x.grain or _ROWS
-
-
-def _panels_of(x: Extents) -> tuple[Tile, ...]:
-    return _panels(x, _PANEL_BYTES)
 
 
 @lru_cache(maxsize=1024)
@@ -253,8 +255,7 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
     extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
     count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
     step = _step(x, extent, count)
-    return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL)
-                 for part in parts(extent, step))
+    return _across(parts(extent, step), by_rows)
 
 
 def passing(shape: tuple[int, ...], moved: int, by_columns: bool) -> tuple[Tile, ...]:
@@ -263,8 +264,7 @@ def passing(shape: tuple[int, ...], moved: int, by_columns: bool) -> tuple[Tile,
     extent = shape[-1] if by_columns else shape[-2]
     step = ceil(extent / min(_MOST_PANELS, max(1, moved // _PANEL_BYTES), max(1, extent // _ROWS)))
     step = -(-step // _ROWS) * _ROWS if step >= _ROWS else step
-    return tuple(Tile(_ALL, _ALL, part, _ALL) if by_columns else Tile(_ALL, part, _ALL, _ALL)
-                 for part in parts(extent, step))
+    return _across(parts(extent, step), not by_columns)
 
 
 def _graded(x: Extents) -> tuple[Tile, ...]:
@@ -286,8 +286,7 @@ def _graded(x: Extents) -> tuple[Tile, ...]:
             left = max(left, computed) + leaving * (end - start) / extent
         if left < best and all(start < end for start, end in pairwise(ends)):
             best, found = left, [slice(*ends) for ends in pairwise(ends)]
-    return tuple(Tile(_ALL, part, _ALL, _ALL) if x.by_rows else Tile(_ALL, _ALL, part, _ALL)
-                 for part in found)
+    return _across(found, x.by_rows)
 
 
 def _blocks(x: Extents) -> tuple[Tile, ...]:
@@ -304,8 +303,7 @@ def _rows_pass(x: Extents, limit: int) -> Schedule | None:
     most = int(limit * _SHARE / (3 * (x.a_bytes + x.c_bytes)))
     if not most:
         return None
-    tiles = tuple(Tile(_ALL, part, _ALL, _ALL)
-                  for part in parts(x.m, _step(x, x.m, ceil(x.m / most))))
+    tiles = _across(parts(x.m, _step(x, x.m, ceil(x.m / most))), True)
     return Schedule(tiles, 1, 3 * most * (x.a_bytes + x.c_bytes), x.a, x.c)
 
 
@@ -316,9 +314,8 @@ def _one_stays(x: Extents, limit: int) -> Schedule | None:
     found = []
     grain = _grain(x)
     for rows_stay in (True, False):
-        stay, stays_bytes, passing, passes_bytes = x.m, x.a_bytes, x.n, x.b_bytes
-        if not rows_stay:
-            stay, stays_bytes, passing, passes_bytes = passing, passes_bytes, stay, stays_bytes
+        (stay, stays_bytes), (passing, passes_bytes) = \
+            ((x.m, x.a_bytes), (x.n, x.b_bytes))[::1 if rows_stay else -1]
         room = int(limit * _SHARE)
         passes = min(passing, max(grain, int(room / 12 / (x.k * passes_bytes)) // grain * grain))
         left = room - 3 * passes * x.k * passes_bytes
@@ -346,11 +343,11 @@ def _sums_stay(x: Extents, limit: int) -> Schedule | None:
     if not x.may_divide_k:
         return None
     room = int(limit * _SHARE)
-    side = int((0.8 * room / (2 * max(x.c_bytes, 4))) ** 0.5) // _ROWS * _ROWS or _ROWS
-    mt, nt = min(x.m, side), min(x.n, side)
-    mt, nt = _step(x, x.m, ceil(x.m / mt)), _step(x, x.n, ceil(x.n / nt))
-    left = room - 2 * mt * nt * max(x.c_bytes, 4)
-    kt = int(left / (3 * (mt * x.a_bytes + nt * x.b_bytes)))
+    item = max(x.c_bytes, 4)
+    side = int((0.8 * room / (2 * item)) ** 0.5) // _ROWS * _ROWS or _ROWS
+    mt, nt = (_step(x, extent, ceil(extent / min(extent, side))) for extent in (x.m, x.n))
+    sums, panels = 2 * mt * nt * item, 3 * (mt * x.a_bytes + nt * x.b_bytes)
+    kt = int((room - sums) / panels)
     if kt < 1:
         return None
     kt = _step(x, x.k, ceil(x.k / min(x.k, kt))) if kt < x.k else x.k
@@ -358,23 +355,20 @@ def _sums_stay(x: Extents, limit: int) -> Schedule | None:
     for i, rows in enumerate(parts(x.m, mt)):
         across = parts(x.n, nt)
         for columns in across if i % 2 == 0 else reversed(across):
-            along = parts(x.k, kt)
-            tiles += [Tile(_ALL, rows, columns, part) for part in along]
-    return _counted(x, tiles, 1, 3 * kt * (mt * x.a_bytes + nt * x.b_bytes) + 2 * mt * nt
-                    * max(x.c_bytes, 4))
+            tiles += [Tile(_ALL, rows, columns, part) for part in parts(x.k, kt)]
+    return _counted(x, tiles, 1, kt * panels + sums)
 
 
 def _counted(x: Extents, tiles: Sequence[Tile], ahead: int, used: int) -> Schedule:
     """The schedule with the bytes that move if a panel is given up as soon as the tiles ahead do
     not need it."""
     up = 0
-    for operand in ("a", "b"):
+    for operand, item in (("a", x.a_bytes), ("b", x.b_bytes)):
         keys = [panel_of(operand, tile) for tile in tiles]
-        for i, tile in enumerate(tiles):
-            if keys[i] not in keys[max(0, i - 1):i]:
-                across, size = (tile.m, x.m) if operand == "a" else (tile.n, x.n)
-                up += _length(across, size) * _length(tile.k, x.k) * (x.a_bytes if operand == "a"
-                                                                      else x.b_bytes)
+        for i, (tile, key) in enumerate(zip(tiles, keys, strict=True)):
+            if key not in keys[max(0, i - 1):i]:
+                across, extent = (tile.m, x.m) if operand == "a" else (tile.n, x.n)
+                up += _length(across, extent) * _length(tile.k, x.k) * item
     return Schedule(tuple(tiles), ahead, used, up, x.c)
 
 

@@ -28,15 +28,15 @@ from cuteblas.kernels.gemm.wgmma import gemm_wgmma
 from cuteblas.layout import Layout
 from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
 from cuteblas.planning.gemm.mma import plan_mma
-from cuteblas.planning.gemm.packing import packed_problem, plan_packed
+from cuteblas.planning.gemm.packing import plan_packed
 from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
-from cuteblas.planning.gemm.split import plan_guarded, plan_split
-from cuteblas.planning.gemm.thin import choices, plan_thin
+from cuteblas.planning.gemm.split import plan_guarded
+from cuteblas.planning.gemm.thin import THIN, plan_thin
 from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
 from cuteblas.planning.tutorial.tma import plan_tma_transpose
 
-from ..kernels.engines import Strided, copy_problem, gemm_problem, place
+from ..kernels.engines import Strided, copy_problem, gemm_problem, place, plan_split
 
 
 @dataclass
@@ -99,10 +99,8 @@ def _integers(kind: str, m: int, n: int, k: int, out: str = "") -> Trial:
     memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), "CFC",
                                                               strict=True)}
     problem = gemm_problem(*memory.values(), compute=out or None)
-    packed = packed_problem(problem)
-    return Trial(plan_packed(problem, H200, lambda: plan_wgmma(packed, _on(2),
-                                                               WgmmaTile(1, 64, 3))), memory, "c",
-                 before, a.astype(out or kind) @ b.astype(out or kind))
+    tile = Choice(WgmmaTile(1, 64, 3), 1, k, 0)
+    return Trial(plan_packed(problem, _on(2), tile), memory, "c", before, a.astype(out or kind) @ b.astype(out or kind))
 
 
 def _in_two_words(*problem) -> Trial:
@@ -131,11 +129,7 @@ def _guarded(plan: Callable, m: int, tiny: float | None, **kinds: str) -> Trial:
 def _skinny(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(skinny, "LEAST_K", 1)
-        patch.setattr(skinny, "why_not_planes", lambda *_: "not here")
-        patch.setattr(
-            skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, -(-p.m // 128))
-        )
-        return plan_skinny(problem, H200)
+        return plan_skinny(problem, H200, Choice(32, 1, problem.k, -(-problem.m // 128)))
 
 
 def _planes(problem):
@@ -156,7 +150,7 @@ def _square_tile(problem, extent: int):
 
 def _sharing(problem, lanes: int = 1, warps: int = 1, slices: int = 0, stages: int = 1):
     """A choice in which so many lanes and warps share K, or more."""
-    found = choices(problem, H200)
+    found = THIN.choices(problem, H200)
     return next(x for x in found if x.tile.lanes[1] >= lanes and x.tile.warps[1] >= warps
                 and x.slices > slices and x.tile.stages == stages)
 

@@ -3,12 +3,13 @@ chooses."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Plan
 from cuteblas.planning.gemm.grouped import table_of
+from cuteblas.planning.gemm.split import SPLIT
 
 UNIT = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24,
         "complex128": 2.0**-53}
@@ -82,6 +83,11 @@ def gemm_problem(a: Strided, b: Strided, c: Strided, *, conj=(False, False),
     *batch, m, n = c.shape
     return GemmProblem(m, n, a.shape[-1], a.operand(conj=conj[0]),
                        b.operand((-1, -2), conj=conj[1]), c.operand(), tuple(batch), **kinds)
+
+
+def plan_split(problem: GemmProblem, device, form: str) -> Plan:
+    """The plan on ``gemm_split`` in a format, whatever the elements are."""
+    return SPLIT.plan(replace(problem, precision=form), device)
 
 
 def copy_problem(src: Strided, dst: Strided) -> CopyProblem:

@@ -12,10 +12,10 @@ from cuteblas.planning import H200, Operand, plan_gemm
 from cuteblas.planning.gemm import split
 from cuteblas.planning.gemm.blocks import plan_in_blocks
 from cuteblas.planning.gemm.simt import plan_simt
-from cuteblas.planning.gemm.split import plan_guarded, plan_split
+from cuteblas.planning.gemm.split import plan_guarded
 from cuteblas.planning.problem import Fusion, GemmProblem
 
-from .engines import gemm_problem, place
+from .engines import gemm_problem, place, plan_split
 from .test_gemm_split import hopper, product
 
 

@@ -44,12 +44,13 @@ from cuteblas.planning.gemm.mma import covered_tiles, mma_tiles, thin_tiles
 from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.outer import plan_outer
 from cuteblas.planning.gemm.simt import candidates, summing
-from cuteblas.planning.gemm.split import STAGES, plan_split
+from cuteblas.planning.gemm.split import STAGES
 from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
 from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.tutorial.hierarchy import POLICIES
 
 from ..pairs import sample
+from .engines import plan_split
 
 pytest.importorskip("cuda.core", reason="NVRTC comes with the extra 'test'")
 

@@ -13,14 +13,8 @@ from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.packing import packed_problem, plan_packed
-from cuteblas.planning.gemm.wgmma import (
-    TILES_OF_TWO_WORDS,
-    WgmmaTile,
-    _Tiling,
-    plan_wgmma,
-    why_not_wgmma,
-)
-from cuteblas.planning.gemm.wgmma import _planned as planned_tiling
+from cuteblas.planning.gemm.slices import Choice
+from cuteblas.planning.gemm.wgmma import TILES_OF_TWO_WORDS, WgmmaTile, why_not_wgmma
 from cuteblas.planning.problem import Fusion
 
 from .engines import check_product, gemm_problem, place, poison, random
@@ -41,16 +35,10 @@ def run(engine, a, b, *, output=None, alpha=1, beta=0, seed=None, c_order="C", c
     pc = place(before, c_order, pad=c_pad, poison=poison(kind))
     problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value",
                            beta={0: "zero", 1: "one"}.get(beta, "value"), **traits)
-    packed = packed_problem(problem)
-    assert why_not_wgmma(packed, H200) is None
-    product = None
+    assert why_not_wgmma(packed_problem(problem), H200) is None
     if tile is not None:
-        def product():
-            return plan_wgmma(packed, engine.device, tile, divided)
-    elif tiling is not None:
-        def product():
-            return planned_tiling(packed, engine.device, tiling)
-    plan = plan_packed(problem, engine.device, product)
+        tiling = Choice(tile, 1, problem.k, 0, divided=divided or 0)
+    plan = plan_packed(problem, engine.device, tiling)
     assert plan.family == "gemm_wgmma"
     outside = pc.base.copy()
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc, seed=seed)
@@ -132,7 +120,7 @@ def test_sums_that_pass_32_bits(engine, dtype, k, value):
     if kind.itemsize == 1:
         run(engine, a, b, output="int32" if kind.kind == "i" else "uint32",
             compute="int32" if kind.kind == "i" else "uint32")
-    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 1, k, 0))
+    plan = run(engine, a, b, tiling=Choice(WgmmaTile(1, 64, 8), 1, k, 0))
     assert plan.config.parked == (dtype == "uint64")
 
 
@@ -211,7 +199,7 @@ def test_shapes_of_tiles_of_two_words(engine, in_two_words, tile):
 def test_slices_of_k(engine, dtype):
     rng = np.random.default_rng(11)
     a, b = random(rng, (70, 512), dtype), random(rng, (512, 40), dtype)
-    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 2, 256, 0))
+    plan = run(engine, a, b, tiling=Choice(WgmmaTile(1, 64, 8), 2, 256, 0))
     assert "2 slices" in plan.reason
 
 

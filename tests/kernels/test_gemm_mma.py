@@ -14,9 +14,9 @@ from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import mma as planning
 from cuteblas.planning.gemm.mma import (
+    MMA,
     covered_tiles,
     is_thin,
-    mma_alternatives,
     mma_tiles,
     plan_mma,
     thin_tiles,
@@ -378,7 +378,7 @@ def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
     a, b, c = (values(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
     pa, pb, pc = place(a), place(b), place(c, poison=np.nan)
     kinds = {"alpha": "one" if alpha == 1 else "value", "beta": "value" if beta else "zero"}
-    for alternative in mma_alternatives(gemm_problem(pa, pb, pc, **kinds), engine.device):
+    for alternative in MMA.alternatives(gemm_problem(pa, pb, pc, **kinds), engine.device):
         pc.view[...] = c if beta else np.nan
         plan = alternative.plan()
         assert f"k{width}_" in plan.launches[0].kernel.name or len(plan.launches) > 1
@@ -427,7 +427,7 @@ def test_slices_of_rows_that_begin_inside_of_words(engine, monkeypatch, orders):
     rng = np.random.default_rng(33)
     a, b = values(rng, (35, 1001), "float16"), values(rng, (1001, 17), "float16")
     pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 17), np.nan, "f2"))
-    plans = [x.plan() for x in mma_alternatives(gemm_problem(pa, pb, pc), engine.device)
+    plans = [x.plan() for x in MMA.alternatives(gemm_problem(pa, pb, pc), engine.device)
              if is_thin(x.plan().config.tile)]
     assert any(plan.config.slices > 2 for plan in plans)
     for plan in plans[::5]:
@@ -448,7 +448,7 @@ def test_what_is_not_read_by_covering_words():
 def test_rows_are_moved_by_words():
     """All but what is alone in a word at an end of a row."""
     a, b, c = (place(np.ones((4, 63, 63), "f2")) for _ in range(3))
-    plan = next(x for x in mma_alternatives(gemm_problem(a, b, c), H200)
+    plan = next(x for x in MMA.alternatives(gemm_problem(a, b, c), H200)
                 if is_thin(x.plan().config.tile)).plan()
     moved = [x for x in counted(plan, a=a, b=b, c=c) if x.space == "global"]
     assert moved and all(x.bytes == 4 or x.bytes == 2 for x in moved)
@@ -456,7 +456,7 @@ def test_rows_are_moved_by_words():
 
 def test_stores_of_two_bytes_fill_sectors():
     a, b, c = (place(np.ones(shape, "f2")) for shape in ((64, 48), (48, 96), (64, 96)))
-    for alternative in mma_alternatives(gemm_problem(a, b, c), H200):
+    for alternative in MMA.alternatives(gemm_problem(a, b, c), H200):
         plan = alternative.plan()
         if len(plan.launches) == 1:
             written = [x for x in counted(plan, a=a, b=b, c=c) if x.space == "global" and x.write]
@@ -465,7 +465,7 @@ def test_stores_of_two_bytes_fill_sectors():
 
 def test_no_stages_that_a_short_sum_has_no_use_for():
     x = place(np.zeros((64, 32), "f2"))
-    for alternative in mma_alternatives(gemm_problem(x, place(np.zeros((32, 64), "f2")),
+    for alternative in MMA.alternatives(gemm_problem(x, place(np.zeros((32, 64), "f2")),
                                                      place(np.zeros((64, 64), "f2"))), H200):
         assert "_s2_" in alternative.plan().launches[0].kernel.name
 

@@ -13,7 +13,7 @@ from cuteblas.kernels.gemm.outer import gemm_outer
 from cuteblas.planning import H200
 from cuteblas.planning.gemm import outer
 from cuteblas.planning.gemm.dispatch import plan_gemm
-from cuteblas.planning.gemm.outer import choices, plan_outer, why_not_outer
+from cuteblas.planning.gemm.outer import OUTER, plan_outer, why_not_outer
 
 from .engines import check_product, gemm_problem, place, poison, random
 from .moves import counted
@@ -38,7 +38,7 @@ def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, F
     kinds = {"alpha": "one" if alpha == 1 else "value",
              "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     problem = gemm_problem(pa, pb, pc, conj=conj, **kinds)
-    plan = plan_outer(problem, engine.device, choice=min(choices(problem, engine.device), key=best))
+    plan = plan_outer(problem, engine.device, choice=min(OUTER.choices(problem, engine.device), key=best))
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
     ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
     check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
@@ -155,7 +155,7 @@ def test_every_choice_gives_the_same_bits(engine):
     a, b = random(rng, (600, 5), "float32"), random(rng, (5, 35), "float32")
     results, pa, pb = set(), place(a), place(b)
     problem = gemm_problem(pa, pb, place(np.zeros((600, 35), "f4")))
-    found = list(choices(problem, engine.device))
+    found = list(OUTER.choices(problem, engine.device))
     assert len(found) > 2
     for choice in found:
         pc = place(np.full((600, 35), np.nan, "f4"))
@@ -202,7 +202,7 @@ def test_sectors_are_written_whole(dtype, n, pad, batch):
                for shape, by in (((m, 1), 0), ((1, n), 0), ((m, n), pad)))
     problem = gemm_problem(a, b, c)
     # in loops, the first stores of lanes are counted together
-    one = min(choices(problem, H200), key=lambda x: x.stretches)
+    one = min(OUTER.choices(problem, H200), key=lambda x: x.stretches)
     written = [x for x in counted(plan_outer(problem, H200, choice=one), a=a, b=b, c=c)
                if x.space == "global" and x.write]
     # each a vector of single elements, and half a sector beside it
@@ -268,7 +268,7 @@ MEASURED = {  # us on an H200: docs/performance/gemm-outer.md
 def test_estimates_are_within_a_quarter_of_what_was_measured(shape):
     for dtype, us in MEASURED[shape].items():
         plan = planned(dtype, *shape)
-        expected = min(each.work.seconds(H200) for each in choices(plan.problem, H200))
+        expected = min(each.work.seconds(H200) for each in OUTER.choices(plan.problem, H200))
         assert 0.75 * us < expected * 1e6 < 1.25 * us, dtype
 
 

@@ -31,8 +31,6 @@ def short_sums(monkeypatch):
     emulator is slow."""
     monkeypatch.setattr(planes, "LEAST_K", 1)
     monkeypatch.setattr(skinny, "LEAST_K", 1)
-    monkeypatch.setattr(skinny, "why_not_planes",
-                        lambda p, device: skinny.why_not_by_wgmma(p, device) or "not here")
 
 
 @pytest.fixture(params=[plan_skinny, plan_planes], ids=["wgmma", "mma"])
@@ -52,16 +50,16 @@ def units(c, a, b):
     return (of_complex.units if c.dtype.kind == "c" else units_of_real)(c, a, b)
 
 
-def stages_at_a_time(monkeypatch, columns, slices):
-    """Let planning choose these."""
-    def choose(p, device):
+def stages_at_a_time(columns, slices):
+    """Plans of these."""
+    def tilings(p, device):
         stages = -(-p.k // 64)
         chunk = -(-stages // slices)
         count = -(-stages // chunk)
         tiles = -(-p.m // 128) * -(-p.n // columns) * int(np.prod(p.batch)) * count
-        return skinny.Choice(columns, count, chunk * 64, tiles)
+        yield skinny.Choice(columns, count, chunk * 64, tiles)
 
-    monkeypatch.setattr(skinny, "_choose", choose)
+    return replace(skinny.SKINNY, tilings=tilings).plan
 
 
 @pytest.mark.parametrize("columns", [32, 64])
@@ -93,13 +91,12 @@ def stages_at_a_time(monkeypatch, columns, slices):
         (259, 67, 66, "F", "C", "C", 0, (), 1),
     ]
 )
-def test_every_order_and_ragged_extents(engine, monkeypatch, columns, m, n, k, a_order, b_order,
-                                        c_order, pad, batch, slices):
+def test_every_order_and_ragged_extents(engine, columns, m, n, k, a_order, b_order, c_order, pad,
+                                        batch, slices):
     hopper(engine)
-    stages_at_a_time(monkeypatch, columns, slices)
     a, b = random(m, (*batch, m, k), (*batch, k, n))
-    c, plan = product(engine, a, b, plan_skinny, a_order=a_order, b_order=b_order, c_order=c_order,
-                      pad=pad)
+    c, plan = product(engine, a, b, stages_at_a_time(columns, slices), a_order=a_order,
+                      b_order=b_order, c_order=c_order, pad=pad)
     assert plan.family == "gemm_skinny" and plan.config.columns == columns and plan.config.slices == (slices > 1)
     rows = m if a_order == "F" else k, n if b_order == "C" else k
     assert plan.config.tma == ((True, True) if m == n == 1
@@ -168,7 +165,7 @@ def test_products_at_the_ends_of_the_range(engine, plan_by):
 @pytest.mark.parametrize("slices", [1, 2])
 def test_alpha_and_epilogue(engine, monkeypatch, plan_by, slices):
     hopper(engine)
-    stages_at_a_time(monkeypatch, 64, slices)
+    plan_by = stages_at_a_time(64, slices) if plan_by is plan_skinny else plan_by
     monkeypatch.setattr(mma, "_thin_chunks",
                         lambda p, device, tile: [tile.k * -(-p.k // (tile.k * slices))])
     a, b = random(5, (40, 136), (136, 36))

@@ -13,22 +13,24 @@ from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import simt, split
 from cuteblas.planning.gemm.simt import plan_simt
-from cuteblas.planning.gemm.split import plan_guarded, plan_split, why_not_split
+from cuteblas.planning.gemm.split import plan_guarded, why_not_split
 from cuteblas.planning.problem import Fusion, GemmProblem, Operand
 
-from .engines import gemm_problem, place
+from .engines import gemm_problem, place, plan_split
 
 U = 2.0**-24
 
 
 def divide(monkeypatch, more=False):
     """Tiles are always divided, a wave more than those that are left if ``more``."""
-    def tiling(p, device, form):
-        found = list(split._tilings(p, device, form))
-        divided = sorted((t.divided, i) for i, t in enumerate(found) if t.divided)
-        return found[divided[-1 if more else 0][1] if divided else 0]
+    every = split._tilings
 
-    monkeypatch.setattr(split, "_tiling", tiling)
+    def tilings(p, device, form):
+        found = list(every(p, device, form))
+        divided = sorted((t.divided, i) for i, t in enumerate(found) if t.divided)
+        yield found[divided[-1 if more else 0][1] if divided else 0]
+
+    monkeypatch.setattr(split, "_tilings", tilings)
 
 
 def hopper(engine):

@@ -13,10 +13,10 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.split.planes import FORMATS, SplitOperand
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm.simt import plan_simt
-from cuteblas.planning.gemm.split import plan_guarded, plan_split, why_not_split
+from cuteblas.planning.gemm.split import plan_guarded, why_not_split
 from cuteblas.planning.problem import Fusion
 
-from .engines import gemm_problem, place, random
+from .engines import gemm_problem, place, plan_split, random
 from .test_gemm_split import U, hopper, limit, product
 from .test_gemm_split import square as square_of
 

@@ -134,7 +134,7 @@ def test_slices_of_k(engine, dtype, orders, beta):
     a, b = random(rng, (2, 5, 6011), dtype), random(rng, (2, 6011, 3), dtype)
     plan = product(engine, a, b, dtype, beta=beta, a_place={"order": orders[0]},
                    b_place={"order": orders[1]},
-                   choice=lambda p: max(thin.choices(p, engine.device), key=lambda x: x.slices))
+                   choice=lambda p: max(thin.THIN.choices(p, engine.device), key=lambda x: x.slices))
     assert plan.config.slices > 1 and len(plan.launches) == 2 and plan.workspace_bytes > 0 and "slices" in plan.reason
     assert "_along" in plan.launches[1].kernel.name
 
@@ -148,7 +148,7 @@ def test_every_tile(engine, dtype, orders, n):
     found = {}
 
     def each(p):
-        for x in thin.choices(p, engine.device):
+        for x in thin.THIN.choices(p, engine.device):
             found[x.tile.lanes, x.tile.warps, x.tile.rest[0] > 1, x.tile.rest[1] > 1] = x
         return next(iter(found.values()))
 

@@ -13,10 +13,10 @@ from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.packing import plan_packed
 from cuteblas.planning.gemm.simt import plan_simt
-from cuteblas.planning.gemm.split import plan_guarded, plan_split
+from cuteblas.planning.gemm.split import plan_guarded
 from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
 
-from .engines import Strided, check_product, check_tensor_cores, place, poison, random
+from .engines import Strided, check_product, check_tensor_cores, place, plan_split, poison, random
 
 PLANS = {"simt": plan_simt, "mma": plan_mma, "wgmma": plan_wgmma, "packed": plan_packed,
          "split": plan_guarded, "modular": plan_modular,

@@ -10,15 +10,16 @@ import pytest
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.copy.dispatch import copy_alternatives
 from cuteblas.planning.cost import CostError, costs_from, costs_of, default_costs, written
-from cuteblas.planning.cost.alternatives import Alternative
 from cuteblas.planning.cost.fit import Measured, fit, regrets
 from cuteblas.planning.cost.numbers import RANGES
 from cuteblas.planning.cost.work import Work, worth
 from cuteblas.planning.devices import DEVICES, is_measured
 from cuteblas.planning.gemm import dispatch
 from cuteblas.planning.gemm.dispatch import gemm_alternatives, gemm_choice
-from cuteblas.planning.gemm.simt import plan_simt, simt_seconds
-from cuteblas.planning.gemm.split import guarded_seconds
+from cuteblas.planning.gemm.family import Family, Made
+from cuteblas.planning.gemm.simt import SIMT, plan_simt
+from cuteblas.planning.gemm.slices import Choice
+from cuteblas.planning.gemm.split import GUARDED
 
 UNIT, INT32, BOOL = (f"fused multiply-adds{of}: share of rate"
                      for of in ("", " of int32", " of bool"))
@@ -57,7 +58,7 @@ def test_all_families_are_compared_by_the_same_numbers():
     for p in PROBLEMS:
         assert plan_gemm(p, slow).launches == plan_gemm(p, H200).launches
         assert plan_gemm(p, slow).seconds == pytest.approx(2 * plan_gemm(p, H200).seconds)
-    for seconds in (simt_seconds, guarded_seconds):
+    for seconds in (SIMT.seconds, GUARDED.seconds):
         assert seconds(PROBLEMS[2], slow) == pytest.approx(2 * seconds(PROBLEMS[2], H200))
 
 
@@ -143,15 +144,18 @@ def test_a_family_is_a_row(monkeypatch):
     precision, or refuses, is not."""
     p = PROBLEMS[0]
 
-    def alternatives(p, device):
-        yield Alternative("gemm_new", "as simt",
-                          (Work("tensor cores", "TMA", written=1e-9, launches=0),),
-                          lambda: replace(plan_simt(p, device), family="gemm_new"))
+    def tilings(p, _device):
+        yield Choice(None, 1, p.k, 1, Work("tensor cores", "TMA", written=1e-9, launches=0),
+                     "as simt")
+
+    def made(facing, device, _choice):
+        plan = plan_simt(facing.original, device)
+        return Made(plan.launches, plan.workspace_bytes, plan.reason)
 
     def why_not(p, _device):
         return "it multiplies float32" if p.a.dtype != "float32" else None
 
-    row = dispatch.Family("gemm_new", why_not, alternatives, plan_simt, ("auto",))
+    row = Family("gemm_new", why_not, tilings, made, precisions=("auto",))
     monkeypatch.setattr(dispatch, "FAMILIES", (*dispatch.FAMILIES, row))
     dispatch.plan_gemm.cache_clear()
     assert plan_gemm(p, H200).family == gemm_choice(p, H200).family == "gemm_new"

@@ -29,7 +29,7 @@ from cuteblas.planning import (
     plan_reduction,
 )
 from cuteblas.planning.devices import DEVICES
-from cuteblas.planning.gemm.dispatch import PRECISIONS, _rows
+from cuteblas.planning.gemm.dispatch import PRECISIONS, _rows, _timed
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.problem import (
     ContractionProblem,
@@ -214,7 +214,7 @@ def check_alternatives(problem, device):
     them can be launched."""
     best = inf
     for row in _rows(problem, device):
-        seconds = [each.seconds(device) for each in row.timed(problem, device)]
+        seconds = [each.seconds(device) for each in _timed(row, problem, device)]
         assert seconds and min(seconds) > 0, (row.name, problem, device.arch)
         best = min(best, *seconds)
     assert best < inf, (problem, device.arch)

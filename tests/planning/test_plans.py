@@ -11,8 +11,8 @@ import pytest
 
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
-from cuteblas.planning.gemm.mma import mma_alternatives
-from cuteblas.planning.gemm.simt import candidates, plan_simt, simt_alternatives, simt_seconds
+from cuteblas.planning.gemm.mma import MMA
+from cuteblas.planning.gemm.simt import SIMT, candidates, plan_simt
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
 from cuteblas.planning.operands import bind, fused, oriented, span, why_not_mapped
 from cuteblas.planning.plan import Workspace, place
@@ -88,7 +88,7 @@ def test_with_predicates_a_tile_costs_less_if_its_wide_side_is_the_one_that_is_r
 ):
     def seconds(tile, **operands):
         problem = square(4092, precision="ieee", **operands)
-        return next(x.seconds(H200) for x in simt_alternatives(problem, H200)
+        return next(x.seconds(H200) for x in SIMT.alternatives(problem, H200)
                     if str(x).startswith(f"gemm_simt {tile} "))
 
     turned = {"a": Operand("float32", b), "b": Operand("float32", a)}
@@ -346,7 +346,7 @@ def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_doe
 def test_the_largest_products_are_by_residues(element, least):
     for size in (least, 4096, 16384):
         plan = plan_gemm(square(size, element), H200)
-        native = min(x.seconds(H200) for x in mma_alternatives(square(size, element), H200))
+        native = min(x.seconds(H200) for x in MMA.alternatives(square(size, element), H200))
         assert plan.family == "gemm_modular" and plan.seconds < native
         assert plan.launches == plan_gemm(square(size, element, precision="modular"), H200).launches
     # sums of few terms
@@ -361,7 +361,7 @@ def test_large_complex128_products_take_the_float64_tensor_cores():
     for size, precision in ((512, "auto"), (1024, "auto"), (4096, "ieee")):
         plan = plan_gemm(square(size, "complex128", precision=precision), H200)
         assert plan.family == "gemm_mma" and "complex128 on tensor cores by mma.sync" in plan.reason
-        assert plan.seconds < simt_seconds(square(size, "complex128"), H200)
+        assert plan.seconds < SIMT.seconds(square(size, "complex128"), H200)
     assert plan_gemm(square(2048, "complex64", precision="ieee"), H200).family == "gemm_simt"
     assert plan_gemm(square(2048, "complex128"), replace(H200, arch="sm_80")).family == "gemm_mma"
     for arch in ("sm_75", "sm_86", "sm_100", "sm_120"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise, product
 from math import gcd, prod
 from typing import Any, NamedTuple
@@ -22,26 +22,27 @@ from ...kernels.gemm.batched import (
     gemm_batched,
 )
 from ...layout.banks import wavefronts
-from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, blocks_in_turns
 from ..estimates import touched_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
+    Oriented,
     Roles,
     bind,
     divisors,
     fused,
     gemm_span,
-    oriented,
     settled,
     view,
 )
-from ..plan import Plan, place
+from ..plan import place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed, with_matrices
+from .family import Family, Made
 from .simt import types
+from .slices import Choice
 
-__all__ = ["batched_alternatives", "plan_batched", "why_not_batched"]
+__all__ = ["BATCHED", "plan_batched", "why_not_batched"]
 
 Pads = tuple[int, int]
 
@@ -283,22 +284,6 @@ def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
     return matrices * (m * n * depth * each * slower + converted + 2 * m * n) + loads + _OTHERS
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """A configuration, for C^T where C is written along its columns.
-
-    Attributes
-    ----------
-    config : BatchedConfig
-        The configuration.
-    clocks : float
-        What a block takes on a multiprocessor with many of them.
-    """
-
-    config: BatchedConfig
-    clocks: float
-
-
 class _Priced(NamedTuple):
     """A tile, what its blocks take, all of them and one for each matrix, and distances in shared
     memory."""
@@ -347,10 +332,10 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
 
 
 @lru_cache(maxsize=4096)
-def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
+def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, float]:
     """The tile with the least clocks, and the distances in shared memory with the fewest
-    wavefronts."""
-    p = _cut(oriented(problem, 1).problem)
+    wavefronts; and what a block takes on a multiprocessor with many of them."""
+    p = _cut(p)
     a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, (p.m, p.n)))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
         c = all_three[2] = c.with_matrices_last()
@@ -372,7 +357,7 @@ def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (p.m, p.n, p.k), tile,
                            *sides, p.alpha, p.beta,
                            len(p.batch) if needed else 0, multiple, wide, fused(p, 1, 1))
-    return _Choice(config, best.of_matrix * tile.matrices)
+    return config, best.of_matrix * tile.matrices
 
 
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
@@ -400,52 +385,29 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
     return min(sides, key=lambda side: (-side.width, cost(side)))
 
 
-def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
-    """What :func:`plan_batched` does for a problem that :func:`why_not_batched` does not refuse."""
-    choice, p = _choice(problem, device.multiprocessors), problem
-    tile = choice.config.tile
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfig]]:
+    """The one way, and what it does."""
+    config, clocks = _configured(p, device.multiprocessors)
+    tile = config.tile
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides),
                               dtype(x.dtype).bytes)
                 for x, extents in (*p.inputs, (p.c, (p.m, p.n))))
     warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
-    return Work("fused multiply-adds", "copies", instructions=choice.clocks + OF_A_WARP * warps,
+    work = Work("fused multiply-adds", "copies", instructions=clocks + OF_A_WARP * warps,
                 warps=warps, moved=moved, stored=p.outputs * dtype(p.c.dtype).bytes,
                 **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads,
                                                      _MOST_RESIDENT)), 1, 1, device))
+    yield Choice(config, 1, p.k, blocks, work, str(tile))
 
 
-def batched_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """The plan, where there is one."""
-    if why_not_batched(problem, device) is None:
-        tile = _choice(problem, device.multiprocessors).config.tile
-        yield Alternative("gemm_batched", str(tile), (_work(problem, device),),
-                          partial(plan_batched, problem, device))
-
-
-def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan on ``gemm_batched`` for a problem that :func:`why_not_batched` does not refuse.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem, or for more blocks than a grid can have.
-    """
-    if (refused := why_not_batched(problem, device)) is not None:
-        raise ValueError(f"gemm_batched cannot compute this: {refused}")
-    facing = oriented(problem, 1)
-    p, roles = _cut(facing.problem), facing.by_name
-    config = _choice(problem, device.multiprocessors).config
-    blocks = -(-prod(p.batch) // config.tile.matrices)
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -> Made:
+    p, config, roles = _cut(facing.problem), choice.tile, facing.by_name
     # The kernel knows the extents of matrices of an epilogue, and so strides where they are 1.
     known = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True))
-    each = bind(gemm_batched(config), known, blocks, roles, matrices=prod(p.batch),
+    each = bind(gemm_batched(config), known, choice.blocks, roles, matrices=prod(p.batch),
                 **_views(p, config, roles))
-    reason = (
-        f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
-        f"{facing.note}"
-    )
-    return Plan(problem, device, "gemm_batched", config, (each,), 0, reason, each.kernel.facts,
-                _work(problem, device).seconds(device))
+    return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: {choice.blocks} "
+                f"blocks on {device.multiprocessors} multiprocessors{facing.note}", config)
 
 
 def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:
@@ -462,3 +424,7 @@ def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any
             values[name] = View(place(roles[name]),
                                 (rows, columns, _flat_stride(operand, p.batch) or 0))
     return values
+
+
+BATCHED = Family("gemm_batched", why_not_batched, _tilings, _made)
+plan_batched = BATCHED.plan

@@ -12,9 +12,17 @@ from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
 
-__all__ = ["Block", "Blocks", "plan_in_blocks"]
+__all__ = ["Block", "Blocks", "NoRoom", "plan_in_blocks"]
 
 _MULTIPLE = 256                    # rows and columns: offsets to blocks are multiples of any vector
+
+
+class NoRoom(ValueError):
+    """The limit of the workspace leaves too little room for a plan."""
+
+    def __init__(self, device: DeviceInfo):
+        super().__init__(f"its workspace is over the limit of {device.workspace_limit} bytes even in "
+                         "small blocks")
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,10 @@ class Blocks:
                              range(0, p.n, self.n)):
             yield self._block(p, roles, start)
 
+    def count(self, p: GemmProblem) -> int:
+        """How many they are."""
+        return sum(1 for _block in self.of(p))
+
     def _block(self, p: GemmProblem, roles: tuple[Role, Role],
                start: tuple[int, int, int]) -> Block:
         matrix, row, column = start
@@ -107,7 +119,7 @@ def _whole(extent: int) -> int:
 
 
 def plan_in_blocks(problem: GemmProblem, device: DeviceInfo,
-                   plan_of: Callable[[GemmProblem, DeviceInfo], Plan]) -> Plan | None:
+                   plan_of: Callable[[GemmProblem, DeviceInfo], Plan]) -> Plan:
     """A plan whose workspace is within the device's limit: that of the whole product, or of blocks
     of C.
 
@@ -120,10 +132,10 @@ def plan_in_blocks(problem: GemmProblem, device: DeviceInfo,
     plan_of : callable
         Plans a product, or a block of it.
 
-    Returns
-    -------
-    Plan or None
-        ``None`` if even small blocks need more.
+    Raises
+    ------
+    NoRoom
+        If even small blocks need more.
     """
     whole = plan_of(problem, device)
     limit = device.workspace_limit
@@ -137,7 +149,7 @@ def plan_in_blocks(problem: GemmProblem, device: DeviceInfo,
             if joined.workspace_bytes <= limit:
                 return joined
         blocks = blocks.smaller()
-    return None
+    raise NoRoom(device)
 
 
 def _joined(problem: GemmProblem, device: DeviceInfo,

@@ -3,8 +3,8 @@ estimate computes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from ..._dtypes import dtype
@@ -16,35 +16,28 @@ from ..floors import floor_of
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant, variant
-from .batched import batched_alternatives, plan_batched, why_not_batched
-from .blocks import plan_in_blocks
-from .dots import dots_alternatives, plan_dots, why_not_dots
-from .mma import mma_alternatives, plan_mma, why_not_mma
-from .modular import modular_alternatives, plan_modular, why_not_modular, why_not_residues
-from .outer import outer_alternatives, plan_outer, why_not_outer
-from .packing import packed_alternatives, packed_problem, plan_packed
-from .simt import plan_simt, simt_alternatives
-from .skinny import plan_skinny, skinny_alternatives, why_not_skinny
-from .split import (
-    plan_guarded,
-    plan_split,
-    planes_alternatives,
-    split_alternatives,
-    why_not_guarded,
-    why_not_split,
-)
-from .thin import plan_thin, thin_alternatives, why_not_thin
-from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
+from .batched import BATCHED
+from .blocks import NoRoom, plan_in_blocks
+from .dots import DOTS
+from .family import NATIVE_PRECISIONS, Family
+from .mma import MMA, why_not_mma
+from .modular import MODULAR, RESIDUES
+from .outer import OUTER
+from .packing import PACKED
+from .planes import PLANES
+from .simt import SIMT
+from .skinny import SKINNY
+from .split import GUARDED, SPLIT
+from .thin import THIN
+from .wgmma import why_not_wgmma
 
-__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm",
+__all__ = ["FAMILIES", "PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm",
            "plan_of"]
 
-PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
+PRECISIONS = (*NATIVE_PRECISIONS, *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native
 arithmetic, native arithmetic, or an algorithm by name. ``"tf32"``, one product of float32 rounded
 to 11 bits, is the only one that may be less accurate."""
-
-_NATIVE = ("auto", "ieee")
 
 # Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee"
 # holds.
@@ -59,37 +52,10 @@ _OF_FLOOR = 0.8                      # of the time of all multiply-adds: no esti
 _REREAD = ("gemm_batched", "reduce")  # families that count elements which broadcasting repeats once
 
 
-@dataclass(frozen=True)
-class Family:
-    """A way to compute products: a row of :data:`FAMILIES`.
-
-    Attributes
-    ----------
-    name : str
-        The kernel family.
-    why_not : callable
-        Why it does not compute a problem on a device, or ``None`` if it does.
-    alternatives : callable
-        The plans among which it chooses on a device without a limit, each with the time that it is
-        expected to take.
-    plan : callable
-        Makes its plan within a device's limit of the workspace; ``None`` if that leaves no room.
-    precisions : tuple of str
-        Those of :data:`PRECISIONS` for which it may be taken.
-    """
-
-    name: str
-    why_not: Callable[[GemmProblem, DeviceInfo], str | None]
-    alternatives: Callable[[GemmProblem, DeviceInfo], Iterator[Alternative]]
-    plan: Callable[[GemmProblem, DeviceInfo], Plan | None]
-    precisions: tuple[str, ...] = _NATIVE
-
-    def timed(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-        """The alternatives; none is expected to take less than its traffic and most of its
-        multiply-adds do."""
-        floor = _floor(problem, self, device)[0]
-        for alternative in self.alternatives(problem, device):
-            yield replace(alternative, floor=floor)
+def _timed(row: Family, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """The alternatives of a family; none is expected to take less than its traffic and most of its
+    multiply-adds do."""
+    return row.alternatives(problem, device, _floor(problem, row, device)[0])
 
 
 def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[float, float]:
@@ -101,54 +67,14 @@ def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[fl
                                                                  moving)
 
 
-def _why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_wgmma`` cannot compute a problem, be it of copies of its operands."""
-    return why_not_wgmma(packed_problem(p), device)
-
-
-def _on_wgmma(p: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """The products of operands as they are, or of copies where they cannot be read in place."""
-    return (wgmma_alternatives if why_not_wgmma(p, device) is None
-            else packed_alternatives)(p, device)
-
-
-def _plan_wgmma(p: GemmProblem, device: DeviceInfo) -> Plan | None:
-    """The same as a plan."""
-    return plan_wgmma(p, device) if why_not_wgmma(p, device) is None else plan_in_blocks(p, device, plan_packed)
-
-
 def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_mma`` does not compute a problem on units that are made for its type."""
     made = capabilities(device.arch).float64_tensor_cores if p.a.dtype in _WIDE else dtype(p.a.dtype).is_stored
     return why_not_mma(p, device) if made else f"mma.sync has no tensor cores for {p.a.dtype} on {device.arch}"
 
 
-FAMILIES = (
-    Family("reduce", why_not_dots, dots_alternatives, plan_dots),
-    Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin),
-    Family("gemm_outer", why_not_outer, outer_alternatives, plan_outer),
-    Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched),
-    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",)),
-    Family(
-        "gemm_split",
-        why_not_guarded,
-        split_alternatives,
-        lambda p, d: plan_in_blocks(p, d, plan_guarded),
-        ("auto",)
-    ),
-    Family(
-        "gemm_split",
-        why_not_split,
-        planes_alternatives,
-        lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)),
-        tuple(FORMATS)
-    ),
-    Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",)),
-    Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",)),
-    Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32")),
-    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma),
-    Family("gemm_simt", lambda _p, _device: None, simt_alternatives, plan_simt),
-)
+FAMILIES = (DOTS, THIN, OUTER, BATCHED, PLANES, SKINNY, GUARDED, SPLIT, RESIDUES, MODULAR, PACKED,
+            replace(MMA, why_not=_why_not_on_mma), SIMT)
 """All of them. A new family is a row."""
 
 _SUMMARIES = {
@@ -235,14 +161,16 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
 def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of the fastest of some families whose workspace is within the limit."""
     fastest = [min((x.seconds(device), index, i, x)
-                   for i, x in enumerate(row.timed(problem, device)))
+                   for i, x in enumerate(_timed(row, problem, device)))
                for index, row in enumerate(rows)]
     over = ""
     for _seconds, index, _i, least in sorted(fastest):
-        row = rows[index]
-        if (plan := row.plan(problem, device)) is not None:
+        try:
+            plan = plan_in_blocks(problem, device, rows[index].plan)
+        except NoRoom as none:
+            over += f"; not {rows[index].name}: {none}"
+        else:
             return _noted(_estimated(plan, least), over)
-        over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
     raise ValueError(
         f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes"
     )
@@ -306,12 +234,12 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     whole = replace(problem, triangle=None)
     if limited:                             # an algorithm that is asked for by name is not replaced
         plan = plan_gemm(whole, device)
-        replaced = plan.family in another_order and problem.precision in _NATIVE
+        replaced = plan.family in another_order and problem.precision in NATIVE_PRECISIONS
         return _within_limit(native, problem, device) if replaced else plan
     half, best = gemm_choice(problem, device), gemm_choice(whole, device)
     if half.seconds(device) < best.seconds(device) or best.family in another_order:
         return plan_of(half)
-    return replace(plan_gemm(whole, device), problem=problem)
+    return replace(plan_of(best), problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
@@ -327,7 +255,7 @@ def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
         if found and floor > min(found)[0]:
             break
         found += ((x.seconds(device), index, i, x)
-                  for i, x in enumerate(row.timed(problem, device)))
+                  for i, x in enumerate(_timed(row, problem, device)))
     return min(found)[3]
 
 
@@ -343,7 +271,7 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         The device to plan for.
     """
     for row in _rows(problem, device):
-        yield from row.timed(problem, device)
+        yield from _timed(row, problem, device)
 
 
 VARIANTS = tuple(Variant(name, "gemm", CHOSEN, *words, plan_gemm)

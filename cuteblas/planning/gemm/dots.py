@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ..cost.alternatives import Alternative
-from ..plan import Plan, Role, place, placed
+from ..operands import Oriented, turned
+from ..plan import Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import plan_reduction, reducing, why_not_reduced
+from .family import Family, Made
+from .slices import Choice
 
-__all__ = ["dots_alternatives", "plan_dots", "why_not_dots"]
+__all__ = ["DOTS", "plan_dots", "why_not_dots"]
 
 
 def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
@@ -38,21 +40,17 @@ def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
                             y=replace(y, strides=(0, y.strides[1]))), roles
 
 
-def dots_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """The one way of :func:`plan_dots`."""
-    yield Alternative("reduce", "dot products", (reducing(_reduction(problem)[0], device),),
-                      partial(plan_dots, problem, device))
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
+    """The one way."""
+    yield Choice(None, 1, p.k, 1, reducing(_reduction(p)[0], device), "dot products")
 
 
-def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan for a problem that :func:`why_not_dots` does not refuse.
-
-    Raises
-    ------
-    ValueError
-        For more blocks than a grid can have.
-    """
-    p, (first, second) = _reduction(problem)
+def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
+    p, (first, second) = _reduction(facing.problem)
     plan = plan_reduction(p, device)
-    return replace(plan, problem=problem, launches=placed(plan.launches,
-                                                          {"a": place(first), "b": place(second)}))
+    launches = placed(plan.launches, {"a": place(first), "b": place(second)})
+    return Made(launches, plan.workspace_bytes, plan.reason, plan.config)
+
+
+DOTS = Family("reduce", why_not_dots, _tilings, _made, partial(turned, swapped=False, purpose=""))
+plan_dots = DOTS.plan

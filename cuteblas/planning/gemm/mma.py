@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 
 from ..._dtypes import dtype
@@ -13,7 +13,7 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.alternatives import Alternative, least
+from ..cost.alternatives import least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import VERDICT
@@ -33,16 +33,18 @@ from ..operands import (
 )
 from ..plan import Launch, Plan, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from .family import Family, Made
 from .slices import (
     MIN_SLICE,
     Choice,
+    adding_threads,
     in_slices,
     most_workspace,
     numbers_of_slices,
 )
 
-__all__ = ["along", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices",
-           "mma_launches", "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work",
+__all__ = ["MMA", "along", "covered_tiles", "facing_rows", "is_thin", "mma_choices", "mma_launches",
+           "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work",
            "why_not_mma"]
 
 _PAIR = 2                            # elements of C along N that a thread has side by side
@@ -59,7 +61,7 @@ _UNPREDICATED_FROM = 2**16
 
 # Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits; others,
 # a gate and rows of C together.
-_CROWDED = ((128, 64, (2, 2)), (96, 80, (2, 2)))
+_CROWDED = ((128, 64, 2, 2), (96, 80, 2, 2))
 
 _ROOM_OF_A_ROW = 16           # bytes of shared memory that a row which is covered by words takes
                               # more than another
@@ -69,53 +71,54 @@ _LINE = 128                   # bytes
 _FULL = (1, 2, 4)             # times the blocks that fit on the device at once: into so many blocks
                               # thin products are cut
 _THREADS, _SUMS = 512, 2**15  # of all blocks of 16 bits that a multiprocessor has registers for
-_MOST_ALONG = 64              # threads that add the slices of an element
 # elements whose slices are added by several threads each; threads of a block
 _FEW_RESULTS, _ADDING_THREADS = 2**17, 256
 
-_WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
-# (M, N), warps along each, blocks on a multiprocessor; the step along K is 64 bytes.
-_SHAPES: _WideShapes = (((128, 256), (2, 4), 1), ((128, 128), (2, 2), 1), ((128, 64), (2, 2), 1),
-                        ((64, 128), (2, 2), 1), ((64, 64), (2, 2), 1), ((32, 32), (1, 1), 1))
+# Of tiles: M and N, warps along each, blocks on a multiprocessor.
+_Shapes = tuple[tuple[int, int, int, int, int], ...]
+# The step along K is 64 bytes.
+_SHAPES: _Shapes = ((128, 256, 2, 4, 1), (128, 128, 2, 2, 1), (128, 64, 2, 2, 1),
+                    (64, 128, 2, 2, 1), (64, 64, 2, 2, 1), (32, 32, 1, 1, 1))
 # By type and oldest architecture of the instruction; the step along K is 128 bytes, or two
 # instructions if they need more.
-_WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
+_WIDE_SHAPES: dict[tuple[str, str], _Shapes] = {
     ("float64", "sm_80"): (
-        ((128, 128), (4, 2), 1),
-        ((128, 64), (2, 2), 2),
-        ((128, 64), (4, 2), 1),
-        ((64, 128), (2, 4), 1),
-        ((64, 64), (2, 2), 2),
-        ((64, 32), (2, 2), 2),
-        ((32, 32), (2, 2), 2)
+        (128, 128, 4, 2, 1),
+        (128, 64, 2, 2, 2),
+        (128, 64, 4, 2, 1),
+        (64, 128, 2, 4, 1),
+        (64, 64, 2, 2, 2),
+        (64, 32, 2, 2, 2),
+        (32, 32, 2, 2, 2)
     ),
     ("float64", "sm_90"): (
-        ((128, 128), (4, 2), 1),
-        ((128, 64), (2, 2), 2),
-        ((128, 64), (4, 2), 1),
-        ((96, 96), (2, 4), 1),
-        ((96, 80), (2, 2), 2),
-        ((96, 64), (2, 2), 2),
-        ((64, 80), (2, 2), 2),
-        ((96, 48), (2, 2), 2),
-        ((64, 64), (2, 2), 2),
-        ((64, 48), (2, 2), 2),
-        ((64, 32), (4, 2), 1),
-        ((64, 32), (2, 2), 2),
-        ((32, 48), (2, 2), 3),
-        ((32, 32), (2, 2), 2)
+        (128, 128, 4, 2, 1),
+        (128, 64, 2, 2, 2),
+        (128, 64, 4, 2, 1),
+        (96, 96, 2, 4, 1),
+        (96, 80, 2, 2, 2),
+        (96, 64, 2, 2, 2),
+        (64, 80, 2, 2, 2),
+        (96, 48, 2, 2, 2),
+        (64, 64, 2, 2, 2),
+        (64, 48, 2, 2, 2),
+        (64, 32, 4, 2, 1),
+        (64, 32, 2, 2, 2),
+        (32, 48, 2, 2, 3),
+        (32, 32, 2, 2, 2)
     ),
     ("complex128", "sm_80"): (
-        ((128, 64), (4, 2), 1),
-        ((64, 128), (2, 4), 1),
-        ((64, 64), (2, 2), 2),
-        ((64, 32), (2, 2), 2),
-        ((32, 32), (2, 2), 2)
+        (128, 64, 4, 2, 1),
+        (64, 128, 2, 4, 1),
+        (64, 64, 2, 2, 2),
+        (64, 32, 2, 2, 2),
+        (32, 32, 2, 2, 2)
     ),
-    ("complex128", "sm_90"): (((64, 64), (4, 2), 1), ((64, 32), (4, 1), 2), ((32, 32), (2, 2), 2)),
+    ("complex128", "sm_90"): ((64, 64, 4, 2, 1), (64, 32, 4, 1, 2), (32, 32, 2, 2, 2)),
 }
 
 
+@lru_cache(maxsize=1024)
 def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words
     that cover them.
@@ -167,37 +170,32 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     return None
 
 
-# Of products with few columns or rows: (M, N), warps along each, blocks on a multiprocessor. A warp
-# has all columns, or all rows, so that no other warp reads its part of the larger operand; the step
-# along K is a line, and stages and blocks are as many as keep memory busy.
-_TALL, _BROAD, _ALONE = (4, 1), (1, 4), (1, 1)
-_THIN_SHAPES: dict[str, _WideShapes] = {"16-bit": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
-                                                   ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2),
-                                                   ((64, 64), (2, 2), 3), ((16, 16), _ALONE, 12)),
-                                        "float64": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
-                                                    ((64, 16), _TALL, 4), ((128, 32), _TALL, 2),
-                                                    ((32, 128), _BROAD, 2)),
-                                        "complex128": (((64, 16), _TALL, 2), ((16, 64), _BROAD, 2),
-                                                       ((32, 16), _TALL, 3)),
-                                        "float32": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
-                                                    ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2),
-                                                    ((64, 64), (2, 2), 2), ((16, 16), _ALONE, 12),
-                                                    ((32, 32), _ALONE, 8)),
-                                        "complex64": (((64, 16), _TALL, 3), ((16, 64), _BROAD, 3),
-                                                      ((128, 16), _TALL, 2), ((16, 128), _BROAD, 2),
-                                                      ((64, 32), _TALL, 2), ((32, 64), _BROAD, 2),
-                                                      ((16, 16), _ALONE, 12),
-                                                      ((32, 16), _ALONE, 8)),}
+def _both(m: int, n: int, blocks: int) -> _Shapes:
+    """A tile of which each warp has all columns, and the same on its side."""
+    return (m, n, 4, 1, blocks), (n, m, 1, 4, blocks)
 
+
+# Of products with few columns or rows. A warp has all columns, or all rows, so that no other warp
+# reads its part of the larger operand; the step along K is a line, and stages and blocks are as
+# many as keep memory busy.
+_THIN_SHAPES: dict[str, _Shapes] = {
+    "16-bit": (*_both(128, 16, 3), *_both(128, 32, 2), (64, 64, 2, 2, 3), (16, 16, 1, 1, 12)),
+    "float64": (*_both(128, 16, 3), (64, 16, 4, 1, 4), *_both(128, 32, 2)),
+    "complex128": (*_both(64, 16, 2), (32, 16, 4, 1, 3)),
+    "float32": (*_both(128, 16, 3), *_both(128, 32, 2), (64, 64, 2, 2, 2), (16, 16, 1, 1, 12),
+                (32, 32, 1, 1, 8)),
+    "complex64": (*_both(64, 16, 3), *_both(128, 16, 2), *_both(64, 32, 2), (16, 16, 1, 1, 12),
+                  (32, 16, 1, 1, 8)),
+}
 
 # Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep,
 # and only blocks beside each other hide that each waits for its operands. There are no registers
 # for offsets of 64 bits.
-_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6),
-                                ((32, 32), (2, 1), 6))
+_COVERED_SHAPES: _Shapes = ((64, 64, 2, 2, 5), (64, 32, 2, 1, 6), (32, 64, 1, 2, 6),
+                            (32, 32, 2, 1, 6))
 
 
-def _wide_shapes(atom: MmaAtom) -> _WideShapes:
+def _wide_shapes(atom: MmaAtom) -> _Shapes:
     """The tiles of float64 or complex128; none for other types."""
     return _WIDE_SHAPES.get((atom.element, atom.arch), ())
 
@@ -210,8 +208,12 @@ def _kind(atom: MmaAtom) -> str:
 
 def is_thin(tile: MmaTile) -> bool:
     """Whether a tile is one of those for products with few columns or rows."""
-    shape = (tile.m, tile.n), tile.warps, tile.min_blocks
-    return tile.k == _thin_step(tile.atom) and shape in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
+    return tile.k == _thin_step(tile.atom) and _shape(tile) in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
+
+
+def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
+    """A tile as a row of the tables of shapes."""
+    return tile.m, tile.n, *tile.warps, tile.min_blocks
 
 
 def _thin_step(atom: MmaAtom) -> int:
@@ -231,7 +233,7 @@ def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[Mma
     return _by_lines(_COVERED_SHAPES, atom, device, depth)
 
 
-def _by_lines(shapes: _WideShapes, atom: MmaAtom, device: DeviceInfo,
+def _by_lines(shapes: _Shapes, atom: MmaAtom, device: DeviceInfo,
               depth: int) -> Iterator[MmaTile]:
     """Tiles whose step along K is a line."""
     for tile in _fitting(shapes, atom, _thin_step(atom), device):
@@ -250,10 +252,10 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
                     max((128 if item >= 8 else 64) // item, 2 * atom.shape[2]), device)
 
 
-def _fitting(shapes: _WideShapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
+def _fitting(shapes: _Shapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
     """Tiles of these shapes with such a step along K, and as many stages as there is room for."""
-    for (m, n), warps, blocks in shapes:
-        tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
+    for m, n, down, across, blocks in shapes:
+        tile = MmaTile(m, n, k, atom, (down, across), min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
             yield replace(tile, stages=stages)
@@ -267,15 +269,9 @@ def resident_blocks(tile: MmaTile, device: DeviceInfo) -> int:
     return max(1, min(room, device.shared_bytes_per_block // (tile.stages * tile.stage_bytes)))
 
 
-def _choose(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, gated: bool) -> Choice[MmaTile]:
-    """The tile and the number of slices of K with the least estimated time.
-
-    A tile that leaves no registers for a gate is not for a kernel that is ``gated``.
-    """
-    def fits(tile: MmaTile) -> bool:
-        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _CROWDED)
-
-    return least((x for x in mma_choices(p, device, atom) if fits(x.tile)), device)
+def _is_crowded(tile: MmaTile) -> bool:
+    """Whether a tile leaves no registers for a gate, or for rows of C with wide offsets."""
+    return _shape(tile)[:4] in _CROWDED
 
 
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[Choice[MmaTile]]:
@@ -349,9 +345,12 @@ def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Ch
                                                       * min(tile.n, p.n) * max(4, kept),
                                                       **added(slices, outputs * sums,
                                                               1 + tile.atom.splits))
+    lines = f" by {tile.k} of K" if thin and not tile.atom.splits else ""
+    beside = f" and {tile.min_blocks} blocks" if _shape(tile) in _COVERED_SHAPES else ""
+    name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
     if _wide_shapes(tile.atom) and not thin:
         tile = _apart(tile, int(turns["tiles"]), device)
-    return Choice(tile, slices, chunk, blocks, work)
+    return Choice(tile, slices, chunk, blocks, work, name)
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
@@ -379,7 +378,7 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
 def along(p: GemmProblem, slices: int) -> int:
     """Threads that add the slices of an element: several where elements are few, and rows of them
     fill a block."""
-    threads = min(_MOST_ALONG, max(2, 1 << (-(-slices // 4) - 1).bit_length()))
+    threads = adding_threads(slices)
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
 
@@ -406,49 +405,15 @@ def facing_rows(problem: GemmProblem) -> Oriented:
     return replace(facing, problem=replace(p, a=a, b=b))
 
 
-def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_mma` chooses among."""
-    atom = mma_atom(problem.a.dtype, device.arch)
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
+    atom = mma_atom(p.a.dtype, device.arch)
     assert atom is not None
-    p = facing_rows(problem).problem
-    for choice in mma_choices(p, device, atom):
-        lines = f" by {choice.tile.k} of K" if is_thin(choice.tile) else ""
-        tile = choice.tile
-        blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps,
-                                                      tile.min_blocks) in _COVERED_SHAPES else ""
-        name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{blocks}, K by {choice.chunk}"
-        yield Alternative("gemm_mma", name, (choice.work,),
-                          partial(plan_mma, problem, device, choice=choice))
+    return mma_choices(p, device, atom)
 
 
-def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile] | None = None,
-             gate: int | None = None) -> Plan:
-    """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute.
-    device : DeviceInfo
-        The device to plan for.
-    choice : Choice, optional
-        Overrules that of the least estimated time.
-    gate : int, optional
-        The verdict without which kernels do nothing: the plan is a fallback of
-        :class:`~cuteblas.planning.guard.Guarded`.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem, or for more blocks than a grid can have.
-    """
-    if (refused := why_not_mma(problem, device)) is not None:
-        raise ValueError(f"gemm_mma cannot compute this: {refused}")
-    atom = mma_atom(problem.a.dtype, device.arch)
-    assert atom is not None
-    facing = facing_rows(problem)
-    p, roles = facing.problem, facing.by_name
-    choice = choice or _choose(p, device, atom, gate is not None)
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile],
+          gate: int | None = None) -> Made:
+    p, atom = facing.problem, choice.tile.atom
     if not _wide_shapes(atom):                        # the others keep blocks apart by their stages
         choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
     reason = (
@@ -458,10 +423,21 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
     if covered:
         reason += f"; {' and '.join(covered)} read as the words that cover their rows"
-    launches, workspace = mma_launches(p, device, choice, roles, gate)
-    reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason,
-                launches[0].kernel.facts, choice.work.seconds(device))
+    return Made(*mma_launches(p, device, choice, facing.by_name, gate),
+                reason + choice.in_slices + of_triangle(p, choice.slices) + facing.note, choice)
+
+
+MMA = Family("gemm_mma", why_not_mma, _tilings, _made, facing_rows)
+
+
+def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,
+             gate: int | None = None) -> Plan:
+    """The plan on ``gemm_mma``, perhaps with the ``gate`` of a fallback of
+    :class:`~cuteblas.planning.guard.Guarded`: then on a tile that leaves registers for it."""
+    if gate is None or choice or why_not_mma(problem, device) is not None:
+        return MMA.plan(problem, device, choice, gate=gate)
+    tilings = (x for x in MMA.choices(problem, device) if not _is_crowded(x.tile))
+    return MMA.planned(problem, device, least(tilings, device), gate=gate)
 
 
 def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
@@ -472,7 +448,8 @@ def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], ro
     return in_slices(
         transposed(p),
         choice,
-        lambda part, c: mma_product(transposed(part), device, choice, {**roles, "C": c}, gate),
+        lambda part, roles: mma_product(transposed(part), device, choice, roles, gate),
+        roles,
         gate=gate,
         along=along(p, choice.slices)
     )
@@ -496,8 +473,7 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
     c = c if c.unit == 1 else OperandAccess(c.unit)
     reach = gemm_span(p, choice.chunk)
     crowded = gate is not None or (reach >= NARROW_SPAN
-                                   and (choice.tile.m, choice.tile.n,
-                                        choice.tile.warps) in _CROWDED)
+                                   and _is_crowded(choice.tile))
     c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
     a, b = p.map_inputs(_read)
     config = specialised(MmaConfig, p, c, reach, accumulator=None, tile=choice.tile, a=a, b=b,

@@ -36,20 +36,19 @@ from ...kernels.modular.survey import (
     parts_of,
     survey,
 )
-from ..cost.alternatives import Alternative
 from ..cost.work import Work, on_wgmma
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
+    Oriented,
+    OwnBatch,
     bind,
     compact,
     launch,
-    matrices_of,
     of_triangle,
     operand_span,
-    oriented,
     output_span,
     specialised,
     stored_elements,
@@ -57,13 +56,15 @@ from ..operands import (
     vector_access,
     why_not_on_wgmma,
 )
-from ..plan import Argument, Launch, Plan, Role, Workspace, aligned, place, placed
+from ..plan import Argument, Launch, Role, Workspace, aligned, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .blocks import Block, Blocks
+from .blocks import Block, Blocks, NoRoom
+from .family import Family, Made
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
+from .slices import Choice
 
-__all__ = ["modular_alternatives", "plan_modular", "why_not_modular", "why_not_residues"]
+__all__ = ["MODULAR", "RESIDUES", "plan_modular", "why_not_modular", "why_not_residues"]
 
 # real products of a sum; with fewer the bound of native arithmetic is nearly as small
 _LEAST_DEPTH = 256
@@ -135,10 +136,8 @@ class _Side:
         Its memory.
     rows, k : int
         Its extents.
-    own : tuple of int
-        Its batch modes, of the problem's, innermost first.
-    batch : tuple of int
-        Their extents.
+    own : OwnBatch
+        Its batch modes.
     partials, norms, lowest, exponents : Argument
         The parts of the workspace with the sums of parts of rows, and with what is known of rows.
     """
@@ -147,8 +146,7 @@ class _Side:
     role: Role
     rows: int
     k: int
-    own: tuple[int, ...]
-    batch: tuple[int, ...]
+    own: OwnBatch
     partials: Argument = _FRONT
     norms: Argument = _FRONT
     lowest: Argument = _FRONT
@@ -158,8 +156,7 @@ class _Side:
     def within(cls, workspace: Workspace, operand: Operand, role: Role, rows: int,
                p: GemmProblem) -> _Side:
         """An operand with its parts of the workspace."""
-        own = tuple(i for i in range(len(p.batch) - 1, -1, -1) if operand.batch_strides[i])
-        side = cls(operand, role, rows, p.k, own, tuple(p.batch[i] for i in own))
+        side = cls(operand, role, rows, p.k, OwnBatch.of(p, operand))
         partials, norms, lowest, exponents = (workspace.take(nbytes * side.all_rows)
                                               for nbytes in (20 * side.parts, 8, 4, 4))
         return replace(side, partials=partials, norms=norms, lowest=lowest, exponents=exponents)
@@ -168,16 +165,16 @@ class _Side:
     def reading(self) -> SurveyOperand:
         """How it is read before it becomes residues."""
         access = replace(vector_access(self.operand, (self.rows, self.k)), conj=False)
-        reading = SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS)
-        while reading.steps > 1 and prod(reading.blocks(self.rows,
-                                                        self.k)) * prod(self.batch) < _LEAST_BLOCKS:
-            reading = replace(reading, steps=reading.steps // 2)
-        return reading
+        found = SurveyOperand(access, self.operand.dtype, len(self.own.modes), _UNROLL, _STEPS)
+        matrices = prod(self.own.extents)
+        while found.steps > 1 and prod(found.blocks(self.rows, self.k)) * matrices < _LEAST_BLOCKS:
+            found = replace(found, steps=found.steps // 2)
+        return found
 
     @property
     def all_rows(self) -> int:
         """Rows of all its matrices."""
-        return self.rows * prod(self.batch)
+        return self.rows * prod(self.own.extents)
 
     @property
     def parts(self) -> int:
@@ -187,19 +184,12 @@ class _Side:
     @property
     def blocks(self) -> int:
         """Blocks that read it."""
-        return prod(self.reading.blocks(self.rows, self.k)) * prod(self.batch)
+        return prod(self.reading.blocks(self.rows, self.k)) * prod(self.own.extents)
 
     @property
     def row_blocks(self) -> int:
         """Blocks that have some of its rows."""
         return -(-self.all_rows // ROWS)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """What kernels take that read it."""
-        steps = tuple(self.operand.batch_strides[i] for i in self.own)
-        return {"X": View(place(self.role), self.operand.strides, steps), "M": self.rows,
-                "K": self.k, **({"L": self.batch} if self.batch else {})}
 
     @property
     def partial_sums(self) -> dict[str, Argument]:
@@ -208,15 +198,13 @@ class _Side:
         return {name: place(self.partials, nbytes * count)
                 for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
 
-    def row_strides(self, modes: int) -> tuple[int, ...]:
+    def row_strides(self, p: GemmProblem) -> tuple[int, ...]:
         """Rows from a matrix to the next, for all batch modes, innermost first."""
-        steps, _ = compact(self.batch, self.rows)
-        found = dict(zip(self.own, steps, strict=True))
-        return tuple(found.get(i, 0) for i in range(modes - 1, -1, -1))
+        return self.own.spread(compact(self.own.extents, self.rows)[0], p)
 
-    def first_row(self, block: Block, row: int, modes: int) -> int:
+    def first_row(self, block: Block, row: int) -> int:
         """Which of all its rows is the first of a block of C."""
-        return row + (block.start[0] * self.row_strides(modes)[-1] if modes else 0)
+        return row + block.start[0] * sum(self.row_strides(block.problem)[-1:])
 
 
 _STATE = {"words": _FRONT, "numbers": _FRONT}          # of a product
@@ -235,7 +223,8 @@ def _survey(a: _Side, b: _Side, batch: tuple[int, ...], records: Argument) -> It
                for x in (a, b)) >= NARROW_SPAN
     kernel = survey(SurveyConfig(a.reading, b.reading, wide))
     yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks, "words": _FRONT},
-                 *_of_sides((a, b), lambda x: {**x.values, **x.partial_sums}))
+                 *_of_sides((a, b), lambda x: {**x.own.reading(x.operand, x.role, x.rows, x.k),
+                                               **x.partial_sums}))
     yield launch(choice(wide), (a.row_blocks + b.row_blocks, 1, 1),
                  {"blocks_A": a.row_blocks, "length": a.k, "R": records, "status": place(VERDICT),
                   "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_STATE},
@@ -254,14 +243,14 @@ class _Memory(NamedTuple):
     def of_a(cls, p: GemmProblem, workspace: Workspace) -> Argument:
         """The part for planes of A."""
         return workspace.take(planes_of(p.a.dtype) * MOST * p.m * _pitch(p.k, K_MULTIPLE)
-                              * matrices_of(p, p.a))
+                              * prod(OwnBatch.of(p, p.a).extents))
 
     @classmethod
     def beside(cls, a: Argument, p: GemmProblem, workspace: Workspace) -> _Memory:
         """The parts for a block of C whose planes of A are there."""
         planes = planes_of(p.a.dtype) * MOST
         b = a if p.triangle else workspace.take(planes * p.n * _pitch(p.k, K_MULTIPLE)
-                                                * matrices_of(p, p.b))
+                                                * prod(OwnBatch.of(p, p.b).extents))
         return cls(a, b, workspace.take(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
 
 
@@ -299,37 +288,35 @@ def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
     operands: list[ResiduesOperand] = []
     values, blocks, spans = [], [], []
     for x in sorted(made, key=lambda x: vector_access(x.operand, (x.rows, p.k)).unit != 0):
-        batch = tuple(p.batch[i] for i in x.side.own)
+        batch = OwnBatch.of(p, x.operand)
         reading = ResiduesOperand(vector_access(x.operand, (x.rows, p.k)), x.operand.dtype,
-                                  len(batch))
-        first = x.side.first_row(block, x.row, len(p.batch))
-        steps = tuple(x.operand.batch_strides[i] for i in x.side.own)
-        own = {"X": View(place(x.side.role), x.operand.strides, steps), "M": x.rows, "K": p.k,
-               **({"L": batch} if batch else {}), "matrix_rows_": x.side.rows, "P": x.planes,
+                                  len(batch.modes))
+        first = x.side.first_row(block, x.row)
+        own = {**batch.reading(x.operand, x.side.role, x.rows, p.k),
+               "matrix_rows_": x.side.rows, "P": x.planes,
                "Q": place(x.side.norms, 8 * first), "D": place(x.side.lowest, 4 * first),
                "E": place(x.side.exponents, 4 * first)}
         values.append({f"{name}{len(operands)}": value for name, value in own.items()})
         operands.append(reading)
-        blocks.append(reading.blocks(x.rows, pitch) * prod(batch))
+        blocks.append(reading.blocks(x.rows, pitch) * prod(batch.extents))
         spans.append(max(operand_span(x.operand, (x.rows, p.k), p.batch),
-                         planes * x.rows * pitch * prod(batch)))
+                         planes * x.rows * pitch * prod(batch.extents)))
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
     of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
     return launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first},
                   *values, _STATE)
 
 
-def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side],
-             memory: _Memory) -> tuple[Launch, GemmModularConfig]:
+def _product(p: GemmProblem, device: DeviceInfo, memory: _Memory) -> tuple[Launch, GemmModularConfig]:
     """The launch that multiplies planes."""
     groups, columns, stages = _tile(p, device)
     config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
                          stages=stages)
     planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
     values: dict[str, Any] = {"words": _FRONT}
-    for name, box, side, rows, there in zip("AB", config.boxes, sides, (p.m, p.n), memory[:2],
-                                            strict=True):
-        batch = tuple(p.batch[i] for i in side.own)
+    for name, box, (operand, (rows, _k)), there in zip("AB", config.boxes, p.inputs, memory[:2],
+                                                       strict=True):
+        batch = OwnBatch.of(p, operand).extents
         steps, plane = compact(batch, rows * pitch)
         spec = box.map((rows, p.k, *batch, planes), (pitch, 1, *steps, plane))
         values[name] = View(map=replace(there, tensor_map=spec))
@@ -354,7 +341,6 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
 
 def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _Memory) -> Launch:
     """The launch that makes C of residues."""
-    modes = len(p.batch)
     pitch = _pitch(p.n, N_MULTIPLE)
     c = replace(vector_access(p.c, (p.m, p.n)), width=1, conj=False)
     planes = planes_of(p.c.dtype) * MOST
@@ -363,21 +349,20 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     values: dict[str, Any] = {"pitch": pitch // 4, "R": memory.c, **_STATE,
                               "weights": place("workspace", WEIGHTS)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
-        of_rows = place(side.exponents, 4 * side.first_row(block, row, modes))
-        values[f"E{name}"] = View(of_rows, (1,), side.row_strides(modes))
+        of_rows = place(side.exponents, 4 * side.first_row(block, row))
+        values[f"E{name}"] = View(of_rows, (1,), side.row_strides(p))
     rows, columns = config.tile
     blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
     return bind(restore(config), p, blocks, **values)
 
 
-def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
+def _work(p: GemmProblem, device: DeviceInfo) -> Work:
     """The work where elements are random numbers; of endless time if the workspace has no room for
     planes."""
-    p = oriented(problem, 1).problem
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches, waves, rows = item * sum(stored_elements(p)), 4, 0, None
+    prepared, launches, rows = item * sum(stored_elements(p)), 4, None
     whole: dict[str, Any] = {}
     for block in cut.of(p):
         part = block.problem
@@ -386,7 +371,7 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
         of_a, of_b = stored_elements(part)
         made = part.outputs + of_b * (not p.triangle) + of_a * (block.start[:2] != rows)
         rows, prepared = block.start[:2], prepared + (item + planes) * made
-        launches, waves = launches + 3, waves + -(-tiles // most)
+        launches += 3
         for name, count in {**on_wgmma(64 * groups, columns, steps),
                             "written": 64 * groups * columns, "passes": steps}.items():
             whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count
@@ -394,40 +379,20 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
                 moved=compulsory_bytes(p), launches=launches, prepared=prepared)
 
 
-def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """What :func:`plan_modular` plans."""
-    def planned() -> Plan:
-        plan = plan_modular(problem, device)
-        assert plan is not None
-        return plan
-
-    yield Alternative("gemm_modular", "by residues", (_work(problem, device),), planned)
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
+    """The one way."""
+    yield Choice(None, 1, p.k, 1, _work(p, device), "by residues")
 
 
-def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
-    """The plan that is never less accurate than native arithmetic: the device itself decides how
-    many moduli the elements need.
-
-    Where they need more than pays, and for infinities and NaNs, native arithmetic runs. ``None`` if
-    the limit of the workspace leaves no room.
-
-    Raises
-    ------
-    ValueError
-        If the kernels do not take the problem.
-    """
-    if (refused := why_not_modular(problem, device)) is not None:
-        raise ValueError(f"gemm_modular cannot compute this: {refused}")
-    facing = oriented(problem, 1)
-    p = facing.problem
-    workspace = Workspace()
+def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
+    p, workspace = facing.problem, Workspace()
     workspace.take(STATE_BYTES)
     a, b = (_Side.within(workspace, x, role, rows, p)
             for x, role, rows in zip((p.a, p.b), facing.roles, (p.m, p.n), strict=True))
     launches = list(_survey(a, b, p.batch, workspace.take(4 * RECORD.size
                                                           * (a.row_blocks + b.row_blocks))))
     if (cut := _cut(p, aligned(workspace.nbytes), device)) is None:
-        return None
+        raise NoRoom(device)
     if p.triangle:
         b = a
     config = None
@@ -443,28 +408,26 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
                     memory = _Memory.beside(there, part, workspace)
                 if b is not a:
                     made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
-                product, own = _product(part, device, (a, b), memory)
+                product, own = _product(part, device, memory)
                 launches += placed((_residues(made, part, block), product,
                                     _restore(part, block, (a, b), memory)), block.places)
                 config = config or own
-    native = _native(problem, device)
+    native = (plan_mma if why_not_mma(p, device) is None else plan_simt)(
+        facing.original, device, gate=NATIVE
+    )
     fallback = otherwise("elements differ too much in size, or are infinite or NaN",
                          "fused multiply-adds")
     everything, nbytes = natively(tuple(launches), workspace.nbytes, native, _WORDS)
-    many = sum(1 for _block in cut.of(p))
+    many = cut.count(p)
     parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
     products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
     reason = (
         f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
         f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}"
     )
-    return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason,
-                launches[-2].kernel.facts, _work(problem, device).seconds(device),
-                fallback=fallback)
+    return Made(everything, nbytes, reason, config, fallback)
 
 
-def _native(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """Native arithmetic, if the device decides for it."""
-    return (plan_mma if why_not_mma(problem, device) is None else plan_simt)(
-        problem, device, gate=NATIVE
-    )
+RESIDUES = Family("gemm_modular", why_not_residues, _tilings, _made, precisions=("auto",))
+MODULAR = replace(RESIDUES, why_not=why_not_modular, precisions=("modular",))
+plan_modular = MODULAR.plan

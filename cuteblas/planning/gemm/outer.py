@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
 from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
-from ..cost.alternatives import Alternative, least
 from ..cost.work import OF_A_WARP, Work, blocks_in_turns
 from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
+    Oriented,
     bind,
     fused,
     gemm_span,
     oriented,
     specialised,
 )
-from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
+from .family import Family, Made
 from .simt import simt_access, types
+from .slices import Choice
 
-__all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives", "plan_outer",
-           "why_not_outer"]
+__all__ = ["DEEPEST", "OUTER", "OuterChoice", "config_of", "plan_outer", "why_not_outer"]
 
 DEEPEST = 8
 """The largest K: with more, too few elements of B are in registers for vectors that fill
@@ -47,29 +46,20 @@ _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8
 
 
 @dataclass(frozen=True)
-class OuterChoice:
+class OuterChoice(Choice[OuterTile]):
     """How C is cut.
 
     Attributes
     ----------
-    tile : OuterTile
-        Vectors and threads.
     rows, length : int
         Rows of a stretch of C's memory, and its elements.
     stretches : int
         Those that a block has a part of.
-    blocks : int
-        Blocks of the launch.
-    work : Work
-        Of the launch, as counted.
     """
 
-    tile: OuterTile
-    rows: int
-    length: int
-    stretches: int
-    blocks: int
-    work: Work
+    rows: int = field(kw_only=True)
+    length: int = field(kw_only=True)
+    stretches: int = field(kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.tile}, {self.stretches} stretches of {self.rows} rows"
@@ -177,7 +167,8 @@ class _Model:
                     fetched=warps * (self._fetched + stretches * p.k), warps=warps,
                     moved=self._once, **blocks_in_turns(blocks, resident, waits, 1 + _OF_L2,
                                                         device))
-        return OuterChoice(tile, rows, length, stretches, blocks, work)
+        return OuterChoice(tile, 1, p.k, blocks, work, rows=rows, length=length,
+                           stretches=stretches)
 
     @property
     def _fetched(self) -> float:
@@ -213,50 +204,17 @@ class _Model:
         )
 
 
-def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
-    """What :func:`plan_outer` chooses among, each with its estimated time."""
-    model = _Model(oriented(problem, 1).problem, device)
-    yield from dict.fromkeys(map(model.choice, _STRETCHES))
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterable[OuterChoice]:
+    """What there is to choose among."""
+    return dict.fromkeys(map(_Model(p, device).choice, _STRETCHES))
 
 
-def outer_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """The same as alternatives."""
-    for choice in choices(problem, device):
-        yield Alternative("gemm_outer", str(choice), (choice.work,),
-                          partial(plan_outer, problem, device, choice=choice))
-
-
-def plan_outer(problem: GemmProblem, device: DeviceInfo, *,
-               choice: OuterChoice | None = None) -> Plan:
-    """Plan a product with a short K.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute.
-    device : DeviceInfo
-        The device to plan for.
-    choice : OuterChoice, optional
-        Overrules that of the least estimated time.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem, or for more blocks than a grid can have.
-    """
-    if (refused := why_not_outer(problem, device)) is not None:
-        raise ValueError(f"gemm_outer cannot compute this: {refused}")
-    facing = oriented(problem, 1)
+def _made(facing: Oriented, device: DeviceInfo, choice: OuterChoice) -> Made:
     p = facing.problem
-    choice = choice or least(choices(problem, device), device)
     each = bind(gemm_outer(config_of(p, choice)), p, choice.blocks, facing.by_name,
                 rows=choice.rows, length=choice.length, stretches=choice.stretches)
-    reason = (
-        f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
-        f"{device.multiprocessors} multiprocessors{facing.note}"
-    )
-    return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts,
-                choice.work.seconds(device))
+    return Made((each,), 0, f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: "
+                f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{facing.note}")
 
 
 def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
@@ -270,3 +228,7 @@ def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
     return specialised(OuterConfig, p, OperandAccess(1, tile.width), reached, tile=tile, a=a,
                        b=simt_access(p.b, (p.n, p.k), most), epilogue=fused(p, 1, most),
                        whole=whole, dense=_pitch(p) == p.n)
+
+
+OUTER = Family("gemm_outer", why_not_outer, _tilings, _made)
+plan_outer = OUTER.plan

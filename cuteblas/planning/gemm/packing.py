@@ -7,9 +7,9 @@ whose bytes become planes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -22,10 +22,12 @@ from ..cost.alternatives import Alternative
 from ..operands import compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
-from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
+from .family import Family
+from .slices import Choice
+from .wgmma import WGMMA, is_exact, why_not_read, why_not_wgmma
 
-__all__ = ["Packed", "packed", "packed_alternatives", "packed_matrices", "packed_problem",
-           "plan_packed", "with_copies"]
+__all__ = ["PACKED", "Packed", "packed", "packed_matrices", "packed_problem", "plan_packed",
+           "with_copies"]
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -163,27 +165,44 @@ def _moves(copies: Mapping[Role, Packed], device: DeviceInfo) -> dict[Role, Copy
             for i, (role, each) in enumerate(moves.items())}
 
 
-def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All products of the same copies."""
-    works = [each.work for each in _moves(_packed_operands(problem), device).values()]
-    for product in wgmma_alternatives(packed_problem(problem), device):
-        yield Alternative("gemm_wgmma", f"of copies, {product.name}", (*works, *product.works),
-                          partial(plan_packed, problem, device, product.plan))
+def _why_not_packed(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_wgmma`` after copies; ``None`` if it can, or need not."""
+    return why_not_wgmma(packed_problem(p), device)
 
 
-def plan_packed(problem: GemmProblem, device: DeviceInfo,
-                product: Callable[[], Plan] | None = None) -> Plan:
-    """The plan on ``gemm_wgmma`` of a product that takes :func:`packed_problem`; ``product``
-    overrules how that is planned."""
-    plan, copies = plan_wgmma(packed_problem(problem),
-                              device) if product is None else product(), _packed_operands(problem)
-    moves = _moves(copies, device)
-    copied = tuple(f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
-                   for role in copies)
-    whole = with_copies(plan, copies, {role: each.plan() for role, each in moves.items()})
-    return replace(whole, problem=problem, reason="; ".join((plan.reason, *copied)), copied=copied,
-                   seconds=(plan.seconds or 0.0)
-                   + sum(each.work.seconds(device) for each in moves.values()))
+class _Packing(Family):
+    """Products of copies, by another family."""
+
+    def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
+        """Those of the product."""
+        return WGMMA.choices(packed_problem(problem), device)
+
+    def alternatives(self, problem: GemmProblem, device: DeviceInfo,
+                     floor: float = 0.0) -> Iterator[Alternative]:
+        """All products of the same copies."""
+        works = [each.work for each in _moves(_packed_operands(problem), device).values()]
+        for product in super().alternatives(problem, device, floor):
+            yield replace(product, name=f"of copies, {product.name}",
+                          works=(*works, *product.works)) if works else product
+
+    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
+                **own: Any) -> Plan:
+        """The product after what packs its operands, if any has to be."""
+        plan, copies = WGMMA.planned(packed_problem(problem), device, choice, **own), _packed_operands(problem)
+        if not copies:
+            return plan
+        moves = _moves(copies, device)
+        copied = tuple(f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
+                       for role in copies)
+        whole = with_copies(plan, copies, {role: each.plan() for role, each in moves.items()})
+        return replace(whole, problem=problem, reason="; ".join((plan.reason, *copied)),
+                       copied=copied, seconds=(plan.seconds or 0.0)
+                       + sum(each.work.seconds(device) for each in moves.values()))
+
+
+PACKED = _Packing("gemm_wgmma", _why_not_packed, WGMMA.tilings, WGMMA.made,
+                  precisions=WGMMA.precisions)
+plan_packed = PACKED.plan
 
 
 def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:

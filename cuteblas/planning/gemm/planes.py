@@ -5,25 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from math import prod
 
-from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, why_lacking
-from ...codegen.mma import MmaAtom, split_atom
+from ...codegen.mma import split_atom
 from ...kernels.gemm.mma import MmaTile
 from ...kernels.gemm.skinny import RANGE
 from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative, least
 from ..guard import natively, otherwise, verdict_bytes
-from ..plan import Plan
+from ..operands import Oriented
+from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem
+from .family import Family, Made
 from .mma import facing_rows, mma_choices, mma_launches
 from .simt import plan_simt
 from .slices import Choice
 from .split import parts_of
 
-__all__ = ["LEAST_K", "plan_planes", "planes_alternatives", "planes_choice", "why_not_planes",
+__all__ = ["LEAST_K", "PLANES", "outside", "plan_planes", "twice", "why_not_planes",
            "why_not_twice"]
 
 _MOST_BLOCKS = 2**11  # each leaves a verdict, which all blocks of the fallback read
@@ -63,58 +61,40 @@ def why_not_twice(p: GemmProblem, device: DeviceInfo, words: int) -> str | None:
     return None
 
 
-def _atom(p: GemmProblem, device: DeviceInfo) -> MmaAtom:
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
     atom = split_atom(p.a.dtype, device.arch)
     assert atom is not None
-    return atom
+    return mma_choices(p, device, atom)
 
 
-def _choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
-    """Tiles and slices of K to choose from."""
-    return mma_choices(facing_rows(problem).problem, device, _atom(problem, device))
-
-
-def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_planes` chooses among."""
-    for choice in _choices(problem, device):
-        name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
-        yield Alternative("gemm_skinny", name, (choice.work,),
-                          partial(plan_planes, problem, device, choice))
-
-
-def planes_choice(p: GemmProblem, device: DeviceInfo) -> Choice[MmaTile]:
-    """The tile and the number of slices of K with the least estimated time."""
-    return least(_choices(p, device), device)
-
-
-def plan_planes(problem: GemmProblem, device: DeviceInfo,
-                choice: Choice[MmaTile] | None = None) -> Plan:
-    """The plan on planes in registers; where elements are out of range, the device itself takes
-    native arithmetic.
-
-    ``choice`` overrules that of the least estimated time.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem.
-    """
-    if (refused := why_not_planes(problem, device)) is not None:
-        raise ValueError(f"gemm_mma cannot compute this: {refused}")
-    facing = facing_rows(problem)
-    choice = choice or planes_choice(problem, device)
-    (product, *adding), nbytes = mma_launches(facing.problem, device, choice, facing.by_name)
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
+    p = facing.problem
+    (product, *adding), nbytes = mma_launches(p, device, choice, facing.by_name)
     blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS)
     primary = replace(product, grid=(blocks, 1, 1)), *adding
-    native = plan_simt(problem, device, gate=NATIVE)
-    launches, nbytes = natively(primary, nbytes, native, _MOST_BLOCKS, blocks)
+    fallback = outside("elements" if parts_of(p) == 1 else "parts of elements")
+    return Made(
+        *twice(facing, device, primary, nbytes, _MOST_BLOCKS),
+        f"{p.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 added in "
+        f"float32; tile {choice}{facing.note}; {fallback}",
+        fallback=fallback)
+
+
+PLANES = Family("gemm_skinny", why_not_planes, _tilings, _made, facing_rows, ("auto",))
+plan_planes = PLANES.plan
+
+
+# -- native arithmetic where elements are out of range -------------------------------------------
+def twice(facing: Oriented, device: DeviceInfo, primary: tuple[Launch, ...], nbytes: int,
+          room: int) -> tuple[tuple[Launch, ...], int]:
+    """Launches that leave verdicts, as many as the first has blocks, and native arithmetic after
+    them; and their workspace."""
+    native = plan_simt(facing.original, device, gate=NATIVE)
+    return natively(primary, nbytes, native, room, primary[0].grid[0])
+
+
+def outside(parts: str) -> str:
+    """The line of a plan about elements, or parts of them, for which there is native arithmetic."""
     low, high = RANGE
-    parts = "elements" if not dtype(problem.a.dtype).is_complex else "parts of elements"
-    fallback = otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite",
-                         "fused multiply-adds")
-    reason = (
-        f"{problem.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 "
-        f"added in float32; tile {choice}{facing.note}; {fallback}"
-    )
-    return Plan(problem, device, "gemm_skinny", choice, launches, nbytes, reason,
-                launches[0].kernel.facts, choice.work.seconds(device), fallback=fallback)
+    return otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite",
+                     "fused multiply-adds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 
@@ -12,10 +12,10 @@ from ..._dtypes import DType, dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
-from ..cost.alternatives import Alternative, least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..operands import (
+    Oriented,
     Roles,
     bind,
     gemm_span,
@@ -26,17 +26,14 @@ from ..operands import (
     unit_mode,
     width_along,
 )
-from ..plan import Launch, Plan
+from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import (
-    Choice,
-    in_slices,
-    numbers_of_slices,
-)
+from .family import Family, Made
+from .slices import Choice, in_slices, numbers_of_slices
 
-__all__ = ["MAX_VECTOR", "Choice", "candidates", "choice_of", "choices", "fused_unit", "plan_simt",
-           "resident_blocks", "simt_access", "simt_alternatives", "simt_product", "simt_seconds",
-           "summing", "tile_work", "types"]
+__all__ = ["MAX_VECTOR", "SIMT", "Choice", "candidates", "choice_of", "choices", "fused_unit",
+           "plan_simt", "resident_blocks", "simt_access", "simt_product", "summing", "tile_work",
+           "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
@@ -127,8 +124,7 @@ def choices(p: GemmProblem, device: DeviceInfo, a: OperandAccess,
         yield choice_of(p, a, b, tile, split_k, device)
 
 
-def _choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
-    p = oriented(problem, 0).problem
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
     return choices(p, device, *p.map_inputs(simt_access))
 
 
@@ -151,7 +147,9 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
                                                             moved=compulsory_bytes(p),
                                                             stored=outputs * slices * of_c,
                                                             **added(slices, outputs * sums))
-    return Choice(summing(tile, chunk, blocks, sums, device, slices), slices, chunk, blocks, work)
+    name = f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}"
+    return Choice(summing(tile, chunk, blocks, sums, device, slices), slices, chunk, blocks, work,
+                  name)
 
 
 def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
@@ -190,6 +188,7 @@ def _aligned(p: GemmProblem, tile: TileShape) -> bool:
                                                                  or p.k % tile.k)
 
 
+@lru_cache(maxsize=1024)
 def simt_access(operand: Operand, extents: tuple[int, int],
                 limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
@@ -215,54 +214,21 @@ def types(p: GemmProblem) -> str:
     return operands if p.accumulator == p.a.dtype else f"{operands}, summed in {p.accumulator},"
 
 
-def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time of :func:`plan_simt`."""
-    return least(_choices(problem, device), device).work.seconds(device)
-
-
-def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_simt` chooses among."""
-    for choice in _choices(problem, device):
-        t = choice.tile
-        yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}",
-                          (choice.work,), partial(plan_simt, problem, device, choice=choice))
-
-
-def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
-              choice: Choice[TileShape] | None = None) -> Plan:
-    """Plan a GEMM on fused multiply-adds.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute; no extent of the result is 0.
-    device : DeviceInfo
-        The device to plan for.
-    gate : int, optional
-        The verdict without which kernels do nothing: the plan is a fallback of
-        :class:`~cuteblas.planning.guard.Guarded`.
-    choice : Choice, optional
-        Overrules that of the least estimated time.
-
-    Raises
-    ------
-    ValueError
-        For more blocks than a grid can have.
-    """
-    facing = oriented(problem, 0)                      # threads write vectors of C along M
-    p, roles = facing.problem, facing.by_name
-    choice = choice or least(_choices(problem, device), device)
-    reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
-              f"{device.multiprocessors} multiprocessors")
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[TileShape],
+          gate: int | None = None) -> Made:
+    p = facing.problem
     aligned, turn = _aligned(p, choice.tile), _turn(p, choice)
-    launches, workspace = in_slices(p, choice,
-                                    lambda part, c: simt_product(part, device, choice,
-                                                                 {**roles, "C": c}, aligned=aligned,
-                                                                 gate=gate), gate=gate, step=turn)
-    reason += choice.in_slices.replace(", added", f" that take turns of {turn}, added") if turn else choice.in_slices
-    reason += of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason,
-                launches[0].kernel.facts, choice.work.seconds(device))
+
+    def multiply(part: GemmProblem, roles: Roles) -> Launch:
+        return simt_product(part, device, choice, roles, aligned=aligned, gate=gate)
+
+    slices = choice.in_slices
+    reason = (
+        f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on {device.multiprocessors} "
+        f"multiprocessors{slices.replace(', added', f' that take turns of {turn}, added') if turn else slices}"
+    )
+    return Made(*in_slices(p, choice, multiply, facing.by_name, gate=gate, step=turn),
+                reason + of_triangle(p, choice.slices) + facing.note)
 
 
 def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *,
@@ -291,3 +257,8 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
     config = specialised(SimtConfig, p, c, reach, 0, tile=choice.tile, a=a, b=b,
                          split_k=choice.slices > 1, aligned=aligned, gate=gate, turn=turn)
     return bind(gemm_simt(config), p, choice.blocks, roles, gate, chunk=choice.chunk)
+
+
+SIMT = Family("gemm_simt", lambda _p, _device: None, _tilings, _made,
+              partial(oriented, mode=0))     # threads write vectors of C along M
+plan_simt = SIMT.plan

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any
 
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
-from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
+from ...kernels.gemm.skinny import SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
-from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative, least
 from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
-from ..guard import VERDICT, natively, otherwise, verdict_bytes
+from ..guard import VERDICT, verdict_bytes
 from ..operands import (
     Oriented,
+    Roles,
     bind,
     gemm_span,
     majorness,
@@ -38,14 +36,14 @@ from ..operands import (
     why_not_on_wgmma,
     width_along,
 )
-from ..plan import Launch, Plan, Role, place
+from ..plan import Launch, place
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes, why_not_twice
-from .simt import plan_simt
+from .family import Family, Made
+from .planes import outside, twice, why_not_twice
 from .slices import Choice, in_slices, most_workspace
 from .split import LEAST_K
 
-__all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "why_not_by_wgmma", "why_not_skinny"]
+__all__ = ["SKINNY", "STAGES", "plan_skinny", "why_not_skinny"]
 
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
@@ -57,11 +55,6 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
-    return None if why_not_by_wgmma(p, device) is None else why_not_planes(p, device)
-
-
-def why_not_by_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on the kernel of its own, or ``None`` if it can."""
     if (refused := why_not_twice(p, device, _MOST_BLOCKS)) is not None:
         return refused
     if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
@@ -93,12 +86,7 @@ def _facing(p: GemmProblem) -> Oriented:
     return turned(p, p.n > p.m, "B is the smaller operand")
 
 
-def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
-    """Columns of a tile, and the number of slices of K, with the least estimated time."""
-    return least(_choices(p, device), device)
-
-
-def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
     """Columns of a tile and numbers of slices to choose from."""
     by_threads, stages = [why is not None for why in _unmapped(p)], -(-p.k // DEPTH)
     most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs),
@@ -135,63 +123,26 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
         **persistent(tiles, 0, 4 * _ROWS * columns, 0, device),
         **added(slices, sums, _LAUNCHES)
     )
-    return Choice(columns, slices, steps * DEPTH, blocks, work)
+    return Choice(columns, slices, steps * DEPTH, blocks, work, f"128x{columns}, {slices} slices")
 
 
-def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_skinny` chooses among."""
-    if why_not_planes(problem, device) is None:
-        yield from planes_alternatives(problem, device)
-    if why_not_by_wgmma(problem, device) is not None:
-        return
-    p = _facing(problem).problem
-    for choice in _choices(p, device):
-        yield Alternative("gemm_skinny", f"128x{choice.tile}, {choice.slices} slices",
-                          (choice.work,), partial(plan_skinny, problem, device, choice))
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[int]) -> Made:
+    p, configs = facing.problem, list[SkinnyConfig]()
 
+    def multiply(part: GemmProblem, roles: Roles) -> Launch:
+        configs.append(_config(p, part, choice))
+        return _product(facing, part, choice, configs[0], device, roles)
 
-def plan_skinny(problem: GemmProblem, device: DeviceInfo,
-                choice: Choice[int] | None = None) -> Plan:
-    """The plan on ``gemm_skinny``; where elements are out of range, the device itself takes native
-    arithmetic.
-
-    ``choice`` overrules that of the least estimated time, among those of the kernel of its own.
-
-    Raises
-    ------
-    ValueError
-        If the kernels do not take the problem.
-    """
-    refused, facing = why_not_by_wgmma(problem, device), _facing(problem)
-    own = choice or (_choose(facing.problem, device) if refused is None else None)
-    if choice is None and why_not_planes(problem, device) is None:
-        planes = planes_choice(problem, device)
-        if own is None or planes.work.seconds(device) < own.work.seconds(device):
-            return plan_planes(problem, device, planes)
-    if own is None:
-        raise ValueError(f"gemm_skinny cannot compute this: {refused}")
-    choice = own
-    configs: list[SkinnyConfig] = []
-
-    def multiply(p: GemmProblem, c: Role) -> Launch:
-        configs.append(_config(facing.problem, p, choice))
-        return _product(facing, p, choice, configs[0], device, c)
-
-    primary, nbytes = in_slices(facing.problem, choice, multiply)
-    config, native = configs[0], plan_simt(problem, device, gate=NATIVE)
-    launches, nbytes = natively(primary, nbytes, native, _MOST_BLOCKS, primary[0].grid[0])
-    low, high = RANGE
+    primary, nbytes = in_slices(p, choice, multiply, facing.by_name)
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
-                   for name, why in zip("AB", _unmapped(facing.problem), strict=True))
-    fallback = otherwise(f"elements are smaller than 2^{low}, at least 2^{high} or not finite",
-                         "fused multiply-adds")
-    reason = (
+                   for name, why in zip("AB", _unmapped(p), strict=True))
+    fallback = outside("elements")
+    return Made(
+        *twice(facing, device, primary, nbytes, _MOST_BLOCKS),
         f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
-        f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
-        f"{fallback}"
-    )
-    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason,
-                primary[0].kernel.facts, choice.work.seconds(device), fallback=fallback)
+        f"reads {by}; tile {configs[0].rows}x{choice.tile}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
+        f"{fallback}",
+        configs[0], fallback)
 
 
 def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyConfig:
@@ -206,14 +157,18 @@ def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyCo
 
 
 def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: SkinnyConfig,
-             device: DeviceInfo, output: Role) -> Launch:
-    """The launch that multiplies into the memory of a role."""
+             device: DeviceInfo, roles: Roles) -> Launch:
+    """The launch that multiplies, into the memory of a role."""
     whole = facing.problem
     values: dict[str, Any] = {}
-    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes,
-                                                        whole.inputs, config.tma, strict=True):
-        values[name] = view(operand, role, operand_map(box, operand, extents, whole.batch) if tma
-                            else None)
+    for name, box, (operand, extents), tma in zip("AB", config.boxes, whole.inputs, config.tma,
+                                                  strict=True):
+        spec = operand_map(box, operand, extents, whole.batch) if tma else None
+        values[name] = view(operand, roles[name], spec)
     blocks = min(choice.blocks, device.multiprocessors, _MOST_BLOCKS)
-    return bind(gemm_skinny(config), p, blocks, {"C": output}, chunk=choice.chunk,
+    return bind(gemm_skinny(config), p, blocks, roles, chunk=choice.chunk,
                 status=View(place(VERDICT)), **values)
+
+
+SKINNY = Family("gemm_skinny", why_not_skinny, _tilings, _made, _facing, ("auto",))
+plan_skinny = SKINNY.plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Generic, TypeVar
 
@@ -12,23 +12,26 @@ from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..cost.work import Work
 from ..operands import (
+    Roles,
     bind,
     compact,
     operand_span,
     output_span,
+    power_of_two,
     specialised,
     unit_mode,
 )
-from ..plan import Launch, Role, place
+from ..plan import Launch, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "in_slices", "most_workspace", "numbers_of_slices",
-           "reduction", "sliced", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "adding_threads", "in_slices", "most_workspace",
+           "numbers_of_slices", "reduction", "sliced", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
 
 _MOST_BYTES = 64 << 20
+_MOST_ADDING = 64              # threads that add the slices of an element
 
 UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
 """Of what a caller chose."""
@@ -51,6 +54,11 @@ class Choice(Generic[Tile]):
         Blocks of the grid.
     work : Work
         Of the launches, as counted, if planning chose them.
+    name : str
+        What distinguishes it within its family; by default its tile and slices.
+    divided : int
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
+        whole tiles.
     """
 
     tile: Tile
@@ -58,6 +66,8 @@ class Choice(Generic[Tile]):
     chunk: int
     blocks: int
     work: Work = UNCOUNTED
+    name: str = field(default="", compare=False, repr=False)
+    divided: int = 0
 
     @property
     def in_slices(self) -> str:
@@ -115,7 +125,8 @@ def workspace_bytes(p: GemmProblem, count: int) -> int:
 def in_slices(
     p: GemmProblem,
     choice: Choice,
-    multiply: Callable[[GemmProblem, Role], Launch],
+    multiply: Callable[[GemmProblem, Roles], Launch],
+    roles: Roles,
     *,
     gate: int | None = None,
     along: int = 1,
@@ -124,13 +135,18 @@ def in_slices(
     """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace
     that they share.
 
-    ``multiply`` launches a product whose C is in the memory of a role. Slices begin ``step``
-    elements of K apart, by default a chunk.
+    ``multiply`` launches a product whose A, B and C are in the memory of roles. Slices begin
+    ``step`` elements of K apart, by default a chunk.
     """
     if choice.slices == 1:
-        return (multiply(p, "c"),), 0
-    parts = multiply(sliced(p, choice.slices, step or choice.chunk), "workspace")
+        return (multiply(p, roles),), 0
+    parts = multiply(sliced(p, choice.slices, step or choice.chunk), {**roles, "C": "workspace"})
     return (parts, reduction(p, choice.slices, gate, along)), workspace_bytes(p, choice.slices)
+
+
+def adding_threads(slices: int) -> int:
+    """Threads that add the slices of an element, where several do."""
+    return min(_MOST_ADDING, max(2, power_of_two(-(-slices // 4))))
 
 
 def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:

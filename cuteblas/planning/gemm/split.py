@@ -18,7 +18,7 @@ from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.condition import RECORD
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
-from ..cost.alternatives import Alternative, least
+from ..cost.alternatives import least
 from ..cost.work import Work, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
@@ -27,10 +27,10 @@ from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
+    OwnBatch,
     bind,
     compact,
     launch,
-    matrices_of,
     of_triangle,
     operand_span,
     oriented,
@@ -47,13 +47,15 @@ from ..operands import (
     view,
     why_not_on_wgmma,
 )
-from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
+from ..plan import Argument, Launch, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .blocks import Blocks
-from .simt import plan_simt, simt_seconds
+from .family import Family, Made
+from .simt import SIMT, plan_simt
+from .slices import Choice
 
-__all__ = ["LEAST_K", "STAGES", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
-           "planes_alternatives", "split_alternatives", "why_not_guarded", "why_not_split"]
+__all__ = ["GUARDED", "LEAST_K", "SPLIT", "STAGES", "parts_of", "plan_guarded", "why_not_guarded",
+           "why_not_split"]
 
 _BESIDE = 80 << 20             # bytes of workspace beside as many as A and B have
 _ROW_MULTIPLE = 8              # elements of planes: strides of tensor maps are multiples of 16
@@ -85,6 +87,9 @@ STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
 # warpgroups and columns: narrow instructions read more of shared memory
 _TILES = ((2, 128), (2, 64), (1, 64))
 
+Tiling = Choice[tuple[int, int]]
+"""Warpgroups and columns of a tile, and how many tiles are divided along K."""
+
 _SPLIT_TYPES = ("float32", "complex64")
 
 LEAST_K = 256
@@ -102,10 +107,11 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     if (refused := why_not_on_wgmma(p, device, parts_of(p))) is not None:
         return refused
     for name, (operand, (rows, _k)) in zip("AB", p.inputs, strict=True):
-        elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * matrices_of(p, operand)
+        batch = OwnBatch.of(p, operand).extents
+        elements = prod((row_pitch(rows, _ROW_MULTIPLE), row_pitch(p.k, _ROW_MULTIPLE), *batch))
         if parts_of(p)**2 * _MOST_PLANE_BYTES * elements >= MAPPED_STRIDE:
             return f"planes of {name} would lie 2^40 bytes apart or more, out of reach of tensor maps"
-        if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
+        if len(batch) > _MOST_BATCH_MODES:
             return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
     return None
 
@@ -191,11 +197,10 @@ def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperan
 def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: SplitOperand,
            workspace: Workspace) -> _Planes:
     """An operand, A or B, that is split into the workspace."""
-    operand, rows = (p.a, p.m) if name == "A" else (p.b, p.n)
-    k, batch = p.k, p.batch
+    operand, (rows, k) = p.inputs["AB".index(name)]
     parts, doubled, k_major = config.parts, config.doubled, config.k_major
-    own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i]]
-    lengths = tuple(batch[i] for i in own)
+    own = OwnBatch.of(p, operand)
+    lengths = own.extents
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
     pitch = row_pitch(along, _ROW_MULTIPLE)
     plane = pitch * across
@@ -205,18 +210,15 @@ def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: Spl
     exponents, said = workspace.take(4 * count), workspace.take(4 * RECORD.size * records)
     planes = workspace.take(elements * dtype(form.element).bytes)
     values: dict[str, Any] = {
-        "X": View(place(role), operand.strides, tuple(operand.batch_strides[i] for i in own)),
+        **own.reading(operand, role, rows, k),
         "P": View(planes, (pitch, plane, 1), batch_strides),
         "R": View(exponents, (1, 0), row_strides),
-        "S": View(said, (1,)),
-        "M": rows, "K": k, **({"L": lengths} if own else {})}
-    of_mode = dict(zip(own, row_strides, strict=True))
-    spread = tuple(of_mode.get(i, 0) for i in range(len(batch) - 1, -1, -1))
+        "S": View(said, (1,))}
     extents = (1 + doubled) * rows, parts * k, form.planes, *lengths
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
     return _Planes(config, values, records * config.cluster, records, extents,
-                   (*strides, *batch_strides), spread, exponents, said, planes,
-                   max(operand_span(operand, (rows, k), batch), elements))
+                   (*strides, *batch_strides), own.spread(row_strides, p), exponents, said, planes,
+                   max(operand_span(operand, (rows, k), p.batch), elements))
 
 
 class _Readings(NamedTuple):
@@ -304,62 +306,22 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
-    """The plan on ``gemm_split`` for a problem that :func:`why_not_split` does not refuse, whatever
-    its elements are.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute.
-    device : DeviceInfo
-        The device to plan for.
-    name : str
-        One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem.
-    """
-    if (refused := why_not_split(problem, device)) is not None:
-        raise ValueError(f"gemm_split cannot compute this: {refused}")
-    form, facing = FORMATS[name], _facing(problem)
+def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
+    """What computes a product in the format that a caller names, whatever its elements are."""
+    problem = facing.original
+    form = FORMATS[problem.precision]
     cut = _cut(form, facing.problem, device, _room(problem))
     workspace = Workspace()
-    blocks, config = _Splitting(form, device, workspace).in_blocks(facing, cut)
+    blocks, config = _Splitting(form, device, workspace).in_blocks(facing, cut, choice)
     launches = tuple(launch for block in blocks for launch in block)
-    reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{of_triangle(problem)}{facing.note}"
-    reason += _parts(facing.problem, cut)
-    return Plan(problem, device, "gemm_split", config, launches, workspace.nbytes, reason,
-                launches[-1].kernel.facts, _seconds(problem, device, form))
+    return Made(launches, workspace.nbytes,
+                f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks"
+                f"{of_triangle(problem)}{facing.note}{_parts(facing.problem, cut)}", config)
 
 
-def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """What :func:`plan_split` plans in the format that a caller names as the precision."""
-    name = problem.precision
-    yield Alternative("gemm_split", name, (_tiling(_facing(problem).problem, device,
-                                                   FORMATS[name]).work,),
-                      partial(plan_split, problem, device, name))
-
-
-def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_guarded` chooses among where fp16x3 is taken; of products in blocks, its
-    own choice alone."""
-    form, p = FORMATS["fp16x3"], _facing(problem).problem
-    if len(list(_cut(form, p, device, _room(problem) - _VERDICT_BYTES).of(p))) > 1:
-        yield Alternative("gemm_split", "in blocks", (_tiling(p, device, form).work,),
-                          partial(plan_guarded, problem, device))
-        return
-    for tiling in _tilings(p, device, form):
-        name = f"{64 * tiling.tile[0]}x{tiling.tile[1]}, {tiling.divided} divided"
-        yield Alternative("gemm_split", name, (tiling.work,),
-                          partial(plan_guarded, problem, device, tiling))
-
-
-def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | None = None) -> Plan:
-    """The plan that is never less accurate than native arithmetic: the device itself decides what
-    the elements allow.
+def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
+    """What is never less accurate than native arithmetic: the device itself decides what the
+    elements allow.
 
     fp16x3 if no row of an operand needs more than a row of the other one offers
     (:data:`~cuteblas.kernels.split.planes.RECORD`); bf16x6 if that fails, where it is faster than
@@ -367,22 +329,15 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
     infinities and NaNs. Kernels that are not chosen return at once. Where the planes of a format
     would take too much of the workspace, C is computed in blocks, for each of which the device
     decides.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem.
     """
-    if (refused := why_not_split(problem, device)) is not None:
-        raise ValueError(f"gemm_split cannot compute this: {refused}")
-    facing, room = _facing(problem), _room(problem) - _VERDICT_BYTES
-    narrow, broad = FORMATS["fp16x3"], FORMATS["bf16x6"]
-    third = _seconds(problem, device,
-                     broad) + device.seconds(launches=_THIRD) < simt_seconds(problem, device)
+    problem = facing.original
+    room, narrow, broad = _room(problem) - _VERDICT_BYTES, FORMATS["fp16x3"], FORMATS["bf16x6"]
+    third = _tiling(facing.problem, device, broad).work.seconds(device) \
+        + device.seconds(launches=_THIRD) < SIMT.seconds(problem, device)
     cut = _cut(narrow, facing.problem, device, room)
     workspace = Workspace()
     primary, config = _Splitting(narrow, device, workspace,
-                                 fallback=NEXT if third else NATIVE).in_blocks(facing, cut, tiling)
+                                 fallback=NEXT if third else NATIVE).in_blocks(facing, cut, choice)
     parts = []
     for block, launches in zip(cut.of(facing.problem, facing.roles), primary, strict=True):
         fallbacks: list[Launch] = []
@@ -398,12 +353,10 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
     last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
     fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third,
                          f"fused multiply-adds{last}")
-    everything, nbytes = guarded(parts, device, _MOST_BLOCKS)
-    multiply = primary[-1][-1]
-    reason = (f"{_described(narrow, problem)}; {fallback}; {multiply.grid[0]} persistent blocks"
-              f"{of_triangle(problem)}{facing.note}{_parts(facing.problem, cut)}")
-    return Plan(problem, device, "gemm_split", config, everything, nbytes, reason,
-                multiply.kernel.facts, guarded_seconds(problem, device), fallback=fallback)
+    return Made(*guarded(parts, device, _MOST_BLOCKS),
+                f"{_described(narrow, problem)}; {fallback}; {primary[-1][-1].grid[0]} persistent "
+                f"blocks{of_triangle(problem)}{facing.note}{_parts(facing.problem, cut)}",
+                config, fallback)
 
 
 def _room(p: GemmProblem) -> int:
@@ -423,44 +376,30 @@ def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Bl
 
 def _parts(p: GemmProblem, cut: Blocks) -> str:
     """The end of a plan's reason if C is cut."""
-    many = sum(1 for _block in cut.of(p))
+    many = cut.count(p)
     return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than A and B together"
 
 
-@dataclass(frozen=True)
-class _Tiling:
-    """How the product is cut.
-
-    Attributes
-    ----------
-    tile : tuple of int
-        Warpgroups and columns of a tile.
-    divided : int
-        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
-        whole tiles.
-    blocks : int
-        Blocks that multiply.
-    work : Work
-        What splitting and multiplying does.
-    """
-
-    tile: tuple[int, int]
-    divided: int
-    blocks: int
-    work: Work
-
-    @property
-    def flags(self) -> int:
-        """Flags of divided tiles."""
-        return self.tile[0] * self.blocks if self.divided else 0
-
-
-def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
+def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Tiling:
     """The fastest tiling by estimate."""
     return least(_tilings(p, device, form), device)
 
 
-def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[_Tiling]:
+def _named(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
+    """The best tiling in the format that a caller names."""
+    yield replace(_tiling(p, device, FORMATS[p.precision]), name=p.precision)
+
+
+def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
+    """Those of fp16x3; of products in blocks the best one alone, which each block chooses again."""
+    form = FORMATS["fp16x3"]
+    if _cut(form, p, device, _room(p) - _VERDICT_BYTES).count(p) > 1:
+        yield replace(_tiling(p, device, form), name="in blocks")
+    else:
+        yield from _tilings(p, device, form)
+
+
+def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[Tiling]:
     """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which
     no tile is cut twice."""
     parts, most, item = parts_of(p), device.multiprocessors, dtype(p.a.dtype).bytes
@@ -478,18 +417,9 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[
                 own, blocks = (tiles / most, most) if divided else (-(-tiles // most),
                                                                     min(tiles, most))
                 counted = persistent(own, divided, 4 * rows * columns, 4 * rows * columns, device)
-                yield _Tiling(tile, divided, blocks,
-                              work._replace(passes=own * steps, blocks=min(tiles, most), **counted))
-
-
-def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
-    """The estimated time of splitting and multiplying."""
-    return _tiling(_facing(problem).problem, device, form).work.seconds(device)
-
-
-def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time of :func:`plan_guarded` where fp16x3 is taken."""
-    return _seconds(p, device, FORMATS["fp16x3"])
+                yield Choice(tile, 1, p.k, blocks,
+                             work._replace(passes=own * steps, blocks=min(tiles, most), **counted),
+                             f"{rows}x{columns}, {divided} divided", divided)
 
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:
@@ -511,7 +441,7 @@ class _Memory:
         The operands, split.
     resident : int
         Blocks that share a multiprocessor while they split them.
-    tiling : _Tiling
+    tiling : Choice
         How the product is cut into tiles.
     flags, sums : Argument, optional
         The parts for divided tiles.
@@ -520,9 +450,14 @@ class _Memory:
     a: _Planes
     b: _Planes
     resident: int
-    tiling: _Tiling
+    tiling: Tiling
     flags: Argument | None = None
     sums: Argument | None = None
+
+    @property
+    def flag_words(self) -> int:
+        """Flags of divided tiles."""
+        return self.tiling.tile[0] * self.tiling.blocks if self.tiling.divided else 0
 
 
 def _one_operand(p: GemmProblem) -> bool:
@@ -554,9 +489,10 @@ class _Splitting:
     gate: int | None = None
 
     def in_blocks(self, facing: Oriented, cut: Blocks,
-                  tiling: _Tiling | None = None) -> tuple[list[tuple[Launch, ...]],
+                  tiling: Tiling | None = None) -> tuple[list[tuple[Launch, ...]],
                                                           GemmSplitConfig]:
-        """The launches of each block; the tiling may be given."""
+        """The launches of each block; the tiling of a single one may be given."""
+        tiling = tiling if cut.count(facing.problem) == 1 else None
         found: list[tuple[Launch, ...]] = []
         configs = []
         for _rows, blocks in groupby(cut.of(facing.problem, facing.roles),
@@ -581,12 +517,12 @@ class _Splitting:
         return self.workspace.nbytes
 
     def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings, role: Role = "b",
-                tiling: _Tiling | None = None) -> _Memory:
+                tiling: Tiling | None = None) -> _Memory:
         """Take planes of B, and flags and sums of divided tiles, of the workspace."""
         b = a.done() if _one_operand(p) else _split(self.form, p, "B", role, readings.b,
                                                     self.workspace)
         memory = _Memory(a, b, readings.resident, tiling or _tiling(p, self.device, self.form))
-        if not (flags := memory.tiling.flags):
+        if not (flags := memory.flag_words):
             return memory
         sums = 4 * 64 * prod(memory.tiling.tile) * memory.tiling.blocks
         return replace(memory, flags=self.workspace.take(4 * flags), sums=self.workspace.take(sums))
@@ -602,7 +538,7 @@ class _Splitting:
         values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks,
                                   **gate_values(self.gate)}
         if flags is not None:
-            values |= {"flags": flags, "flags_count": memory.tiling.flags}
+            values |= {"flags": flags, "flags_count": memory.flag_words}
         sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded
                   or name != "S"} for side, planes in (("A", a), ("B", b)))
         return launch(kernel, (blocks, 1, 1), values, *sides)
@@ -628,3 +564,8 @@ class _Splitting:
                                       planes.row_strides)
             values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
         return bind(kernel, p, tiling.blocks, gate=self.gate, **values), config
+
+
+GUARDED = Family("gemm_split", why_not_guarded, _guarded, _made_guarded, _facing, ("auto",))
+plan_guarded = GUARDED.plan
+SPLIT = Family("gemm_split", why_not_split, _named, _made, _facing, tuple(FORMATS))

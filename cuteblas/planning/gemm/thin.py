@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from math import gcd, prod
 
@@ -13,12 +12,12 @@ from ..._dtypes import dtype
 from ...codegen.architectures import capabilities
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
-from ..cost.alternatives import Alternative, least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..operands import (
     VECTOR_BYTES,
     Oriented,
+    Roles,
     bind,
     gemm_span,
     power_of_two,
@@ -28,12 +27,13 @@ from ..operands import (
     turned,
     vector_access,
 )
-from ..plan import Launch, Plan
+from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
+from .family import Family, Made
 from .simt import fused_unit, types
-from .slices import Choice, in_slices, most_workspace
+from .slices import Choice, adding_threads, in_slices, most_workspace
 
-__all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "why_not_thin"]
+__all__ = ["MOST_COLUMNS", "THIN", "config_of", "plan_thin", "why_not_thin"]
 
 _COLUMNS = (1, 2, 3, 4, 6, 8)               # of tiles
 MOST_COLUMNS = _COLUMNS[-1]
@@ -57,7 +57,6 @@ _FULL = (1, 2, 4, 8)              # blocks on each multiprocessor for which K is
 _LEAST_STEPS = 2                  # of a slice
 _FOLDING = 1.5                    # clocks in which the instructions are issued that lanes add a
                                   # word with
-_MOST_ALONG = 64                  # threads that add the slices of an element
 _PADDING = 2                      # a tile is at most so many times the matrix
 
 
@@ -233,10 +232,9 @@ def _folded(tile: ThinTile) -> int:
     return count + (2 if tile.warps[1] > 1 else 1) * sums
 
 
-def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
-    """The tiles and numbers of slices that :func:`plan_thin` chooses among, each with its estimated
-    time."""
-    model = _Model(_facing(problem).problem, device)
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
+    """Tiles and numbers of slices to choose from."""
+    model = _Model(p, device)
     for tile in _tiles(model):
         for slices in model.slices(tile):
             yield model.choice(tile, slices)
@@ -251,48 +249,20 @@ def _narrowed(read: _Read, tile: ThinTile) -> _Read:
     return replace(read, a=a, b=b)
 
 
-def thin_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_thin` chooses among."""
-    for choice in choices(problem, device):
-        yield Alternative("gemm_thin", str(choice), (choice.work,),
-                          partial(plan_thin, problem, device, choice=choice))
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[ThinTile],
+          gate: int | None = None) -> Made:
+    p = facing.problem
 
+    def multiply(part: GemmProblem, roles: Roles) -> Launch:
+        kernel = gemm_thin(config_of(part, choice, gate))
+        return bind(kernel, part, choice.blocks, roles, gate, chunk=choice.chunk)
 
-def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
-              choice: Choice[ThinTile] | None = None) -> Plan:
-    """Plan a product with few rows or columns.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute; no extent of the result is 0.
-    device : DeviceInfo
-        The device to plan for.
-    gate : int, optional
-        The verdict without which kernels do nothing.
-    choice : Choice, optional
-        Overrules that of the least estimated time.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem, or for more blocks than a grid can have.
-    """
-    if (refused := why_not_thin(problem, device)) is not None:
-        raise ValueError(f"gemm_thin cannot compute this: {refused}")
-    facing = _facing(problem)
-    p, roles = facing.problem, facing.by_name
-    choice = choice or least(choices(problem, device), device)
     reason = (
         f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
-        f"{device.multiprocessors} multiprocessors{choice.in_slices}"
+        f"{device.multiprocessors} multiprocessors{choice.in_slices}{facing.note}"
     )
-    along = min(_MOST_ALONG, max(2, power_of_two(-(-choice.slices // 4))))
-    launches, workspace = in_slices(p, choice,
-                                    lambda part, c: _product(part, choice, {**roles, "C": c}, gate),
-                                    gate=gate, along=along)
-    return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note,
-                launches[0].kernel.facts, choice.work.seconds(device))
+    return Made(*in_slices(p, choice, multiply, facing.by_name, gate=gate,
+                           along=adding_threads(choice.slices)), reason)
 
 
 def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None) -> ThinConfig:
@@ -307,7 +277,5 @@ def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None)
                        a=read.a, b=read.b, split_k=choice.slices > 1, gate=gate)
 
 
-def _product(p: GemmProblem, choice: Choice[ThinTile], roles: dict, gate: int | None) -> Launch:
-    """The launch of ``gemm_thin``."""
-    kernel = gemm_thin(config_of(p, choice, gate))
-    return bind(kernel, p, choice.blocks, roles, gate, chunk=choice.chunk)
+THIN = Family("gemm_thin", why_not_thin, _tilings, _made, _facing)
+plan_thin = THIN.plan

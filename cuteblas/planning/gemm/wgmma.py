@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,11 +14,12 @@ from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
-from ..cost.alternatives import Alternative, least
+from ..cost.alternatives import least
 from ..cost.work import Work, added, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
+    Oriented,
     bind,
     launch,
     majorness,
@@ -39,10 +39,11 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Workspace, place
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import MIN_SLICE, UNCOUNTED, most_workspace, reduction, sliced, workspace_bytes
+from .family import NATIVE_PRECISIONS, Family, Made
+from .slices import MIN_SLICE, Choice, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WgmmaTile", "is_exact",
-           "plan_wgmma", "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WGMMA", "WgmmaTile", "is_exact",
+           "plan_wgmma", "why_not_read", "why_not_wgmma"]
 
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -173,38 +174,10 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 
 
-@dataclass(frozen=True)
-class _Tiling:
-    """How the product is cut.
-
-    Attributes
-    ----------
-    tile : WgmmaTile
-        The tile.
-    slices, chunk : int
-        Number of slices of K, each a product of its own, and the depth of each.
-    divided : int
-        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
-        whole tiles.
-    work : Work
-        Of the launches, as counted, if planning chose them.
-    """
-
-    tile: WgmmaTile
-    slices: int
-    chunk: int
-    divided: int
-    work: Work = UNCOUNTED
-
-
-def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling:
-    """The tiling with the least estimated time; K is neither sliced nor divided unless it
+def _tilings(p: GemmProblem, device: DeviceInfo, *,
+             may_split_k: bool = True) -> Iterator[Choice[WgmmaTile]]:
+    """What there is to choose among; K is neither sliced nor divided unless it
     ``may_split_k``."""
-    return least(_tilings(p, device, may_split_k=may_split_k), device)
-
-
-def _tilings(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> Iterator[_Tiling]:
-    """What there is to choose among."""
     for tile in _tiles(p, device):
         yield from _sliced(p, device, tile, may_split_k)
         if may_split_k:
@@ -226,7 +199,7 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
 
 
 def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
-            device: DeviceInfo) -> _Tiling:
+            device: DeviceInfo) -> Choice[WgmmaTile]:
     """A tiling and what it does."""
     chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
@@ -244,7 +217,9 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
                 moved=compulsory_bytes(p), **persistent(tiles, divided, rows * columns * of_c,
                                                         4 * rows * columns, device),
                 **added(slices, outputs * sums, 1 + (divided > 0)))
-    return _Tiling(tile, slices, chunk, divided, work)
+    how = f"{divided} divided" if divided else f"{slices} slices"
+    return Choice(tile, slices, chunk, int(work.blocks), work,
+                  f"{rows}x{columns}{' in pairs' * (size > 1)}, {how}", divided)
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
@@ -266,7 +241,7 @@ def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
 
 
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile,
-            may_split_k: bool) -> Iterator[_Tiling]:
+            may_split_k: bool) -> Iterator[Choice[WgmmaTile]]:
     """Each block has whole tiles, of all of K or of slices."""
     item, slices = dtype(p.accumulator).bytes, 1
     depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
@@ -278,7 +253,7 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile,
             return
 
 
-def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_Tiling]:
+def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Choice[WgmmaTile]]:
     """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut
     twice.
 
@@ -330,48 +305,34 @@ def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
     return 4 * 64 * tile.columns * warpgroups, 4 * warpgroups
 
 
-def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_wgmma` chooses among."""
-    p = oriented(problem, 1).problem
-    for tiling in _tilings(p, device, may_split_k=True):
-        tile, how = tiling.tile, f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
-        paired = " in pairs" if tile.cluster.size > 1 else ""
-        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}",
-                          (tiling.work,), partial(_planned, problem, device, tiling))
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
+    p, workspace = facing.original, Workspace()
+    if choice.slices == 1:
+        launches, config, reason = _product(facing, device, choice, place("c"), workspace)
+        return Made(launches, workspace.nbytes, reason, config)
+    each = oriented(replace(sliced(p, choice.slices, choice.chunk), k=choice.chunk), 1)
+    tiling = least(_tilings(each.problem, device, may_split_k=False), device)
+    output = workspace.take(workspace_bytes(p, choice.slices))
+    launches, config, reason = _product(each, device, tiling, output, workspace)
+    return Made((*launches, reduction(p, choice.slices)), workspace.nbytes,
+                f"{reason};{choice.in_slices.removeprefix(',')}", config)
+
+
+WGMMA = Family("gemm_wgmma", why_not_wgmma, _tilings, _made,
+               precisions=(*NATIVE_PRECISIONS, "tf32"))
 
 
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None,
-               divided: int | None = None) -> Plan:
-    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse.
-
-    ``tile`` overrules its choice, and then ``divided`` says of how many tiles K is divided between
-    blocks.
-    """
-    p = oriented(problem, 1).problem
-    if tile is not None:
-        return _planned(problem, device, _Tiling(tile, 1, p.k, divided or 0))
-    return _planned(problem, device, _choose(p, device, may_split_k=True))
+               divided: int = 0) -> Plan:
+    """The plan on ``gemm_wgmma``; ``tile`` overrules its choice, and then ``divided`` says of how
+    many tiles K is divided between blocks."""
+    choice = None if tile is None else Choice(tile, 1, problem.k, 0, divided=divided)
+    return WGMMA.plan(problem, device, choice)
 
 
-def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
-    """The plan of a tiling; that of slices is chosen again."""
-    part, output, adding, workspace = problem, place("c"), tuple[Launch, ...](), Workspace()
-    tiling, in_slices = choice, ""
-    if choice.slices > 1:
-        part = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
-        tiling = _choose(oriented(part, 1).problem, device, may_split_k=False)
-        output = workspace.take(workspace_bytes(problem, choice.slices))
-        adding, in_slices = (reduction(problem, choice.slices),), f"; K in {choice.slices} slices of {choice.chunk}, added in order"
-    launches, config, reason = _product(part, device, tiling, output, workspace)
-    return Plan(problem, device, "gemm_wgmma", config, (*launches, *adding), workspace.nbytes,
-                reason + in_slices, launches[-1].kernel.facts,
-                None if choice.work is UNCOUNTED else choice.work.seconds(device))
-
-
-def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: Argument,
+def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], output: Argument,
              workspace: Workspace) -> tuple[tuple[Launch, ...], WgmmaConfig, str]:
     """The launches that multiply, and why they are as they are."""
-    facing = oriented(problem, 1)
     p, tile = facing.problem, choice.tile
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
     unstaged = why_not_staged(p)

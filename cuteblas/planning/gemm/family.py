@@ -1,0 +1,130 @@
+"""What all families of kernels have in common: from their choices to alternatives and plans.
+
+A family says what it refuses, in which order it writes C, what there is to choose among, and which
+launches make a choice come true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..cost.alternatives import Alternative, least
+from ..operands import Oriented, along_rows
+from ..plan import Launch, Plan
+from ..problem import DeviceInfo, GemmProblem
+from .slices import UNCOUNTED, Choice
+
+__all__ = ["NATIVE_PRECISIONS", "Family", "Made"]
+
+NATIVE_PRECISIONS = ("auto", "ieee")
+"""Native arithmetic of the dtype, and the fastest that is as accurate."""
+
+Refusal = Callable[[GemmProblem, DeviceInfo], str | None]
+
+
+class Made(NamedTuple):
+    """What a family makes of a choice.
+
+    Attributes
+    ----------
+    launches : tuple of Launch
+        In order.
+    workspace_bytes : int
+        Scratch memory that they share.
+    reason : str
+        Why the kernel, its tile and its launches are as they are.
+    config : object, optional
+        What a plan shows as its configuration instead of the choice.
+    fallback : str
+        What the device uses where elements do not allow this.
+    """
+
+    launches: tuple[Launch, ...]
+    workspace_bytes: int
+    reason: str
+    config: object = None
+    fallback: str = ""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A way to compute products.
+
+    Attributes
+    ----------
+    name : str
+        The kernel family.
+    why_not : callable
+        Why it does not compute a problem on a device, or ``None`` if it does.
+    tilings : callable
+        What it chooses among for a problem that :attr:`facing` returned, each with its work.
+    made : callable
+        Of such a problem, a device and a choice: what computes it.
+    facing : callable
+        The problem with C in the order in which the kernel writes it.
+    precisions : tuple of str
+        Those of :data:`~cuteblas.planning.gemm.dispatch.PRECISIONS` for which it may be taken.
+    """
+
+    name: str
+    why_not: Refusal
+    tilings: Callable[[GemmProblem, DeviceInfo], Iterable[Choice]]
+    made: Callable[..., Made]
+    facing: Callable[[GemmProblem], Oriented] = along_rows
+    precisions: tuple[str, ...] = NATIVE_PRECISIONS
+
+    def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
+        """What there is to choose among."""
+        return self.tilings(self.facing(problem).problem, device)
+
+    def seconds(self, problem: GemmProblem, device: DeviceInfo) -> float:
+        """The estimated time of :meth:`plan`."""
+        return least(self.choices(problem, device), device).work.seconds(device)
+
+    def alternatives(self, problem: GemmProblem, device: DeviceInfo,
+                     floor: float = 0.0) -> Iterator[Alternative]:
+        """Its plans, on a device without a limit, each with what it does; none does all
+        multiply-adds in fewer clocks than ``floor``."""
+        for choice in self.choices(problem, device):
+            yield Alternative(self.name, choice.name or str(choice), (choice.work,),
+                              partial(self.planned, problem, device, choice), floor)
+
+    def plan(self, problem: GemmProblem, device: DeviceInfo, choice: Choice | None = None,
+             **own: Any) -> Plan:
+        """The plan of a problem within a device's limit of the workspace.
+
+        Parameters
+        ----------
+        problem : GemmProblem
+            What to compute; no extent of the result is 0.
+        device : DeviceInfo
+            The device to plan for.
+        choice : Choice, optional
+            Overrules that of the least estimated time.
+        **own
+            What the family's ``made`` takes beside these.
+
+        Raises
+        ------
+        NoRoom
+            If the limit leaves too little room.
+        ValueError
+            If the kernel does not take the problem, or for more blocks than a grid can have.
+        """
+        if (refused := self.why_not(problem, device)) is not None:
+            raise ValueError(f"{self.name} cannot compute this: {refused}")
+        return self.planned(problem, device,
+                            choice or least(self.choices(problem, device), device), **own)
+
+    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
+                **own: Any) -> Plan:
+        """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
+        made = self.made(self.facing(problem), device, choice, **own)
+        kernels = [launch.kernel for launch in made.launches]
+        main = next((x for x in kernels if x.name.startswith(self.name)), kernels[0])
+        seconds = None if choice.work is UNCOUNTED else choice.work.seconds(device)
+        return Plan(problem, device, self.name, made.config or choice, made.launches,
+                    made.workspace_bytes, made.reason, main.facts, seconds, fallback=made.fallback)
