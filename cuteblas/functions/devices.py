@@ -124,10 +124,12 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     def work(device: int, part: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         import cupy
 
+        from ..engines.keeping import noted
         from ..engines.streamed import exchanged
         from .tiles import product_in_tiles
 
         exchanged.set(exchange)
+        noted.set(None)                                 # this is a part
         try:
             with cupy.cuda.Device(device):
                 done = product_in_tiles(function, *part, precision) is not None
