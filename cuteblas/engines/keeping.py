@@ -23,11 +23,11 @@ from .._forks import forget_in_children, surviving
 from ..runtime.tracking import Untracked, Watch
 from .counters import tally
 from .emulator import HOST_CUDA
-from .memory import shadow
+from .memory import array_at, shadow
 from .reuse import free_idle
 from .settings import checked_limit, keeps_arrays
 
-__all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "keepers", "noted",
+__all__ = ["Keeper", "alone", "expected", "is_large", "is_owned", "keep_limit", "keepers", "noted",
            "release", "wanted"]
 
 _LEAST_BYTES = 1 << 20
@@ -288,8 +288,8 @@ class Keeper:
             tally("arrays", "kept", f"not: {error}").tick()
             return
         owner.memory, owner.saved = memory, 0
-        if is_owned(x):        # else its memory lives longer than this array, nobody knows how long
-            owner.array = ref(_base(x), lambda array: self._died(owner, array))
+        if (array := _owning(x)) is not None:       # else nobody knows how long its memory lives
+            owner.array = ref(array, lambda array: self._died(owner, array))
         self._copies[owner] = None
         self.nbytes += owner.nbytes
 
@@ -351,7 +351,16 @@ def is_large(x: Any) -> bool:
 
 def is_owned(x: np.ndarray) -> bool:
     """Whether an array keeps its memory alive."""
-    return not getattr(_base(x).base, "ownerless", False)
+    return _owning(x) is not None
+
+
+def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
+    """A part of an array as one whose memory is kept without the rest; the array itself if all of
+    it is kept there, or if it has gaps."""
+    if not (keeper.limit and x.flags.forc) or keeper.expected(x):
+        return x
+    return array_at(x.__array_interface__["data"][0], x.shape, x.strides, f"|V{x.itemsize}",
+                    not x.flags.writeable, _owning(x)).view(x.dtype)
 
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
@@ -420,6 +429,12 @@ def _base(x: np.ndarray) -> np.ndarray:
     while isinstance(x.base, np.ndarray):
         x = x.base
     return x
+
+
+def _owning(x: np.ndarray) -> np.ndarray | None:
+    """The array with which an array's memory goes; ``None`` if it is not known."""
+    base = _base(x)
+    return getattr(base.base, "array_owner", base)
 
 
 def _forget() -> None:
