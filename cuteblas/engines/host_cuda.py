@@ -27,16 +27,18 @@ from .counters import tally
 from .cuda import CUDA, current_device, wait_from_now_on
 from .emulator import HOST_CUDA
 from .execution import Execution
-from .keeping import Keeper, is_large
+from .keeping import Keeper, is_large, noted
 from .memory import Memory, array_at, contiguous_strides
 from .reuse import empty_array
 from .settings import keeps_arrays
 
-__all__ = ["Crossing", "carry", "crossing", "current_home", "current_ring", "dense", "free_bytes",
-           "free_copies", "keep_soon", "native", "straight"]
+__all__ = ["FEW_BYTES", "Crossing", "carry", "crossing", "current_home", "current_ring", "dense",
+           "free_bytes", "free_copies", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
-_FEW_BYTES = 1 << 16       # of an array whose copy by the driver takes less than threads and events
+FEW_BYTES = 1 << 16
+"""Of an array whose copy by the driver takes less than threads and events."""
+
 _PINNED_STEP = 1 << 21                # bytes after which memory is asked again whether it is pinned
 _KEPT_SHARE = 0.5                     # of the device's free memory, for copies of arrays
 
@@ -84,7 +86,6 @@ class _Home:
     def __init__(self, link: Any):
         self._link = link
         self.way: Any = None
-        self.begun: list[Any] = []                      # memory that this way moves something to
         self.keeper = Keeper(self, int(_KEPT_SHARE * link.free_bytes()) if keeps_arrays() else 0)
 
     def allocate(self, nbytes: int) -> Any:
@@ -99,7 +100,7 @@ class _Home:
 
     def upload(self, memory: Any, offset: int, low: int, high: int) -> None:
         """Begin to move memory of the host."""
-        self.begun.append(memory)
+        self.way.begun.append(memory)
         self.way.send(bytes_at(low, high - low), memory + offset)
 
     def pinned(self, low: int, high: int) -> bool:
@@ -189,6 +190,7 @@ class Crossing:
         self.ring, self.streams, self.keeper = ring, False, keeper
         self.kind: Any = None                           # of its results
         self._noted: set[tuple[int, int]] = set()       # operands that were looked for
+        self.begun: list[Any] = []              # copies that it moves something to
         self.uploads: list[Any] = []
         self.downloads: list[Any] = []
         self._pairs: list[tuple[np.ndarray, Any]] = []          # of operands that were moved
@@ -274,12 +276,6 @@ class Crossing:
         there = cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
         self.ring.link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
         return there
-
-    def copy_down(self, there: Any, here: np.ndarray) -> None:
-        """Bring a small result without gaps in the same way, and wait for it."""
-        wait_from_now_on()
-        self.bytes_down += here.nbytes
-        self.ring.link.copy_down(_span(here)[0], there.data.ptr, here.nbytes)
 
     def _send_packed(self, x: np.ndarray) -> Any:
         memory = cupy.cuda.alloc(x.nbytes)
@@ -381,6 +377,19 @@ class Crossing:
             self.downloads.append(self.ring.download(bytes_at(low, high - low), there.data.ptr,
                                                      there, self.streams))
 
+    def deliver(self, there: Any, here: np.ndarray) -> None:
+        """Bring a result without gaps, and wait for it; a small one by the stream of kernels."""
+        link = self.ring.link
+        if here.nbytes <= FEW_BYTES:
+            wait_from_now_on()
+            self.bytes_down += here.nbytes
+            link.copy_down(_span(here)[0], there.data.ptr, here.nbytes)
+        else:
+            link.downloads_follow_kernels()
+            self.fetch_bytes(there, *_span(here))
+            self.returned()
+        self.arrive(here, there)
+
     def abandon(self) -> None:
         """Leave nothing under way after an error."""
         for transfer in (*self.uploads, *self.downloads):
@@ -415,17 +424,17 @@ def crossing() -> Iterator[Crossing]:
     with ring.lock, ring.link.computing():
         home = current_home()
         # the one before has waited for all of its steps
-        home.way = way = Crossing(ring, home.keeper)
+        before, home.way = home.way, (way := Crossing(ring, home.keeper))
         try:
             yield way
             if not way.bytes_down:                      # else they have followed all else
                 ring.link.synchronize()
         except BaseException:
             way.abandon()
-            home.keeper.distrust(home.begun)            # which may lack what was under way
+            home.keeper.distrust(way.begun)             # which may lack what was under way
             raise
         finally:
-            home.way, home.begun = None, []
+            home.way = before
 
 
 def free_bytes(wanted: int) -> int:
@@ -450,26 +459,25 @@ def keep_soon(arrays: Sequence[np.ndarray]) -> None:
 
 
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
-             multiply: Callable[[Any, Any, Any], None]) -> None:
+             multiply: Callable[[Any, Any, Any], None], head: Any) -> None:
     """Multiply matrices without gaps that move as they are, one after the other: what streaming
-    amounts to for small ones."""
+    amounts to for small ones. ``head``: that of the replay of ``multiply``."""
     with crossing() as way:
         found = [(x, way.kept(x)) for x in (x1, x2)]
-        if any(there is None and x.nbytes > _FEW_BYTES for x, there in found) or way.uploads:
+        if any(there is None and x.nbytes > FEW_BYTES for x, there in found) or way.uploads:
             found = [(x, cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides)
                       if there is None else there) for x, there in found]
             way.arrived([*way.uploads], helps=True)
+            notes = None
+        else:
+            notes = noted.get()
         a, b = (there if there is not None else way.copy_up(x) for x, there in found)
         way.keeper.leave(c)
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
         multiply(a, b, there)
-        if c.nbytes <= _FEW_BYTES:
-            way.copy_down(there, c)
-        else:
-            way.ring.link.downloads_follow_kernels()
-            way.fetch_bytes(there, *_span(c))
-            way.returned()
-        way.arrive(c, there)
+        way.deliver(there, c)
+        if notes is not None:
+            notes[:] = way.ring, head, (a, b), there
 
 
 def _span(x: np.ndarray) -> tuple[int, int]:

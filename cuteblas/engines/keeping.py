@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
 from threading import RLock
@@ -22,18 +23,21 @@ from .._forks import forget_in_children, surviving
 from ..runtime.tracking import Untracked, Watch
 from .counters import tally
 from .emulator import HOST_CUDA
-from .memory import shadow
+from .memory import array_at, shadow
 from .reuse import free_idle
 from .settings import checked_limit, keeps_arrays
 
-__all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "keepers", "release",
-           "wanted"]
+__all__ = ["Keeper", "alone", "expected", "is_large", "is_owned", "keep_limit", "keepers", "noted",
+           "release", "wanted"]
 
 _LEAST_BYTES = 1 << 20
 _MOST_OWNERS = 1024              # whose samples are remembered
 _LINES, _LINE_BYTES = 64, 64     # of a sample
 _PATIENCE = 2                    # times that an array moves unchanged before it is tracked
 _FAULT_COST = 25                 # the first write to a tracked page takes as long as moving so many
+
+noted: ContextVar[list[Any] | None] = ContextVar("cuteblas_noted", default=None)
+"""What :func:`cuteblas.engines.replay.copies.replayed` is told of the product of this context."""
 
 _keepers: tuple[ref[Keeper], ...] = ()  # replaced as a whole: devices that are used first add
                                         # theirs while others look
@@ -90,13 +94,15 @@ class Keeper:
     ----------
     limit, nbytes : int
         The limit, and the bytes of all copies.
+    lock : RLock
+        Of all methods.
     """
 
     def __init__(self, device: Any, limit: int, watch: Any = Watch):
         global _keepers
         self._default, self.limit, self.nbytes = limit, limit if _limit is None else _limit, 0
         self._device, self._watch = device, watch
-        self._lock: Any = surviving(RLock())
+        self.lock: Any = surviving(RLock())
         self._owners: dict[tuple[int, int], _Owner] = {}    # by address and bytes
         self._copies: dict[_Owner, None] = {}           # in the order of their last use
         self._dead: deque[tuple[_Owner, Any]] = deque()
@@ -108,9 +114,9 @@ class Keeper:
         """The memory of an array's copy, which lives as long as it is referred to, and the bytes
         before the array's first element; parts of the array that were written move there first.
         ``None`` if there is no copy."""
-        if self._lock._is_owned():                      # a handler of signals, while parts move
+        if self.lock._is_owned():                      # a handler of signals, while parts move
             return None
-        with self._lock:
+        with self.lock:
             owner, offset, (low, high) = self._owner(x)
             if owner is None or owner.memory is None:
                 return None
@@ -136,10 +142,34 @@ class Keeper:
                   else "moved in part").tick()
             return memory, offset
 
+    def copies(self, arrays: Iterable[np.ndarray]) -> list[tuple[_Owner, Any, int, Any]] | None:
+        """The memory of the copies of arrays as they are, for :meth:`unchanged`, with ``lock`` held
+        from here to there: nobody else moves what was written meanwhile. ``None`` if one has
+        none."""
+        found = []
+        for x in arrays:
+            owner, offset, span = self._owner(x)
+            if owner is None or owner.memory is None:
+                return None
+            found.append((owner, owner.memory, offset, span))
+        return found
+
+    def unchanged(self, copies: Iterable[tuple[_Owner, Any, int, Any]]) -> bool:
+        """Whether copies have had the elements of their arrays all the time since they were
+        found."""
+        for owner, memory, _offset, span in copies:
+            if owner.memory is not memory or owner.watch.written(*span) != []:
+                return False
+        for owner, _memory, _offset, (low, high) in copies:
+            owner.saved += high - low
+            self._use(owner)
+            tally("arrays", "kept", "unchanged").tick()
+        return True
+
     def seen(self, x: np.ndarray, nbytes: int) -> tuple[Any, int] | None:
         """Note that ``nbytes`` of an operand without a copy have to move; keep it if that is worth
         it by now, as :meth:`find`."""
-        with self._lock:
+        with self.lock:
             owner, *_ = self._owner(x, new=True)
             if owner is None or owner.memory is not None:
                 return None
@@ -153,7 +183,7 @@ class Keeper:
     def wanted(self, x: np.ndarray, nbytes: int) -> bool:
         """Note that a call on an array could have had ``nbytes`` moved in the time that it would
         have gained by a copy: whether it is worth it now."""
-        with self._lock:
+        with self.lock:
             owner, *_ = self._owner(x, new=True)
             if owner is None or owner.memory is not None:
                 return False
@@ -168,7 +198,9 @@ class Keeper:
     def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
         """Note a result that arrived; ``memory`` has its bytes, if it is not ``None``. It is kept
         then if results of this kind came again as operands."""
-        with self._lock:
+        if x.nbytes < _LEAST_BYTES:
+            return
+        with self.lock:
             owner, *_ = self._owner(x, new=True)
             if owner is not None and x.nbytes == owner.nbytes:
                 self._drop(owner)
@@ -184,7 +216,9 @@ class Keeper:
     def leave(self, x: np.ndarray) -> None:
         """Drop the copy of an array that a call is about to write over: writes to it cost nothing
         then."""
-        with self._lock:
+        if 2 * x.nbytes < _LEAST_BYTES:
+            return
+        with self.lock:
             owner, *_ = self._owner(x)
             if owner is not None and 2 * x.nbytes >= owner.nbytes:
                 self._drop(owner)
@@ -192,20 +226,20 @@ class Keeper:
     def distrust(self, memories: Iterable[Any]) -> None:
         """Drop copies in some memory of the device, which an error may have left without all of
         their elements."""
-        with self._lock:
+        with self.lock:
             for owner in [owner for owner in self._copies
                           if any(owner.memory is memory for memory in memories)]:
                 self._drop(owner)
 
     def expected(self, x: np.ndarray) -> int:
         """The bytes of an array that a call probably does not have to move."""
-        with self._lock:
+        with self.lock:
             return x.nbytes if self._owner(x)[0] in self._copies else 0
 
     def shrink(self, nbytes: float) -> int:
         """Drop copies of so many bytes, those that were used least recently first; returns the
         bytes."""
-        with self._lock:
+        with self.lock:
             self._bury()
             before = self.nbytes
             while self._copies and before - self.nbytes < nbytes:
@@ -214,7 +248,7 @@ class Keeper:
 
     def release(self) -> None:
         """Drop all copies, and what is known of arrays."""
-        with self._lock:
+        with self.lock:
             self.shrink(inf)
             self._owners.clear()
 
@@ -231,12 +265,12 @@ class Keeper:
             if len(self._owners) >= _MOST_OWNERS:
                 self._owners = {(owner.low, owner.nbytes): owner for owner in self._copies}
             self._owners[key] = _Owner(*key)
-        if x is base and x.flags.forc:
-            return self._owners[key], 0, (key[0], sum(key))
-        here = HOST_CUDA.memory(x)
-        low, high = (here.address + end for end in here.span)
-        inside = key[0] <= low and high <= key[0] + base.nbytes
-        return self._owners[key] if inside else None, here.address - key[0], (low, high)
+        address = low = key[0] if x is base else x.__array_interface__["data"][0]
+        high = low + x.nbytes
+        if not x.flags.forc:
+            low, high = (address + end for end in HOST_CUDA.memory(x).span)
+        inside = key[0] <= low and high <= sum(key)
+        return self._owners[key] if inside else None, address - key[0], (low, high)
 
     def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> None:
         """Track the owner of an array, with memory that has its bytes or gets those that are asked
@@ -254,8 +288,8 @@ class Keeper:
             tally("arrays", "kept", f"not: {error}").tick()
             return
         owner.memory, owner.saved = memory, 0
-        if is_owned(x):        # else its memory lives longer than this array, nobody knows how long
-            owner.array = ref(_base(x), lambda array: self._died(owner, array))
+        if (array := _owning(x)) is not None:       # else nobody knows how long its memory lives
+            owner.array = ref(array, lambda array: self._died(owner, array))
         self._copies[owner] = None
         self.nbytes += owner.nbytes
 
@@ -282,9 +316,9 @@ class Keeper:
         """Called before memory is freed, in the middle of anything: while another thread has the
         lock, the copy stays until it is asked for something."""
         self._dead.append((owner, array))
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             self._bury()
-            self._lock.release()
+            self.lock.release()
 
     def _bury(self) -> None:
         while self._dead:
@@ -317,7 +351,16 @@ def is_large(x: Any) -> bool:
 
 def is_owned(x: np.ndarray) -> bool:
     """Whether an array keeps its memory alive."""
-    return not getattr(_base(x).base, "ownerless", False)
+    return _owning(x) is not None
+
+
+def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
+    """A part of an array as one whose memory is kept without the rest; the array itself if all of
+    it is kept there, or if it has gaps."""
+    if not (keeper.limit and x.flags.forc) or keeper.expected(x):
+        return x
+    return array_at(x.__array_interface__["data"][0], x.shape, x.strides, f"|V{x.itemsize}",
+                    not x.flags.writeable, _owning(x)).view(x.dtype)
 
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
@@ -386,6 +429,12 @@ def _base(x: np.ndarray) -> np.ndarray:
     while isinstance(x.base, np.ndarray):
         x = x.base
     return x
+
+
+def _owning(x: np.ndarray) -> np.ndarray | None:
+    """The array with which an array's memory goes; ``None`` if it is not known."""
+    base = _base(x)
+    return getattr(base.base, "array_owner", base)
 
 
 def _forget() -> None:

@@ -89,18 +89,18 @@ class Memory:
 class _Addresses:
     """Memory that an array is made of without a copy."""
 
-    __slots__ = ("__array_interface__",)
-    ownerless = True                    # the array that owns it is not known
+    __slots__ = "__array_interface__", "array_owner"
 
-    def __init__(self, *layout: Any):
+    def __init__(self, owner: Any, *layout: Any):
+        self.array_owner = owner
         names = "shape", "strides", "typestr", "data"
         self.__array_interface__ = {"version": 3, **dict(zip(names, layout, strict=True))}
 
 
 def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str,
-             read_only: bool = False) -> np.ndarray:
-    """An array over memory at an address, whose owner the caller keeps alive."""
-    return np.asarray(_Addresses(shape, strides, typestr, (address, read_only)))
+             read_only: bool = False, owner: np.ndarray | None = None) -> np.ndarray:
+    """An array over memory at an address; the caller keeps its owner alive unless it is given."""
+    return np.asarray(_Addresses(owner, shape, strides, typestr, (address, read_only)))
 
 
 def shadow(shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|i1",

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import main_thread
 from time import perf_counter
@@ -72,6 +72,9 @@ class Work:
         Whether it is a matrix times its transpose, of which NumPy computes a half.
     kept : int
         Bytes of operands that are on the GPU already.
+    again : list
+        The work of a call like this one whose large operands were there, and what does it once
+        more; empty if there was none.
     """
 
     dtype: np.dtype
@@ -81,6 +84,7 @@ class Work:
     transposes: bool = False
     symmetric: bool = False
     kept: int = 0
+    again: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def never_moves(self) -> bool:
         """Whether the host is expected to be faster, whatever has been started, in a time from
@@ -487,12 +491,21 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         cannot.
     """
     global _busy, _alternating
+    given = work
+    for there, again in (*work.again,):
+        begin = perf_counter()
+        if _stays(there, ()) is None and (result := again(arrays, out)) is not None:
+            _learn(True, there, perf_counter() - begin)
+            return result
+        work.again.clear()
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
     if (kept := _kept(arrays)) != work.kept:            # since a call like this was looked at first
         work = replace(work, kept=kept)
     while (why := _stays(work, kind, arrays)) is None:
         from .cuda import Compiling, without_waiting
         from .host_cuda import carry
+        from .keeping import noted
+        from .replay.copies import replayed
 
         compiled = _compiling.pop(kind, None)
         # raised once more
@@ -502,6 +515,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         begin = perf_counter()
         try:
             with nullcontext() if waits else without_waiting():
+                noted.set([])
                 result = None if stream is None else stream()
                 if result is None and (limit is None or work.up + work.down <= limit):
                     result = carry(function, run, arrays, out, written)
@@ -509,6 +523,9 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
             _compiling[kind] = compiling.ready
             continue
         if result is not None:
+            if (note := noted.get()) and (again := replayed(function, note, result, out is None)):
+                given.again[:] = [(work, again)]
+            noted.set(None)
             if kind in _carried:                # else it was compiled, loaded or planned
                 _learn(True, work, perf_counter() - begin)
             elif len(_carried) < _MOST_KINDS:

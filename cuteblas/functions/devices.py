@@ -122,13 +122,18 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     def work(device: int, part: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         import cupy
 
+        from ..engines.host_cuda import current_home
+        from ..engines.keeping import alone, noted
         from ..engines.streamed import exchanged
         from .tiles import product_in_tiles
 
         exchanged.set(exchange)
+        noted.set(None)                                 # this is a part
         try:
             with cupy.cuda.Device(device):
-                done = product_in_tiles(function, *part, precision) is not None
+                keeper = current_home().keeper
+                x1, x2, into = (alone(x, keeper) for x in part)
+                done = product_in_tiles(function, x1, x2, into, precision) is not None
         finally:
             if exchange is not None:
                 exchange.leave(device)
@@ -161,14 +166,14 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
               parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
     """How devices share the operand that all of them need, where they reach each other faster than
     the host."""
-    from ..engines.keeping import is_on
+    from ..engines.keeping import expected
     from ..planning.streaming import passing
 
-    if len(parts) < 2 or c.ndim > 2 or is_on():
+    if len(parts) < 2 or c.ndim > 2:
         return None
     by_rows = parts[0][1] is b
     shared = b if by_rows else a
-    if any(stride <= 0 for stride in shared.strides):
+    if any(stride <= 0 for stride in shared.strides) or expected([shared]):
         return None
     from ..engines.exchange import Exchange
     from ..runtime.costs import host_costs

@@ -74,17 +74,17 @@ def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory,
                           **algorithm._asdict())
 
 
-_TILES = "matmul: tiles"
+TILES = "matmul: tiles"
 """Products of tiles have an account of their own."""
 
 
 def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
     """A product of CuPy arrays of one device that is a part of another product."""
-    head, replay = (_TILES, precision), replays[type(a)]
+    head, replay = (TILES, precision), replays[type(a)]
     if replay is None or replay(head, (a, b), c) is None:
         from ..engines.cuda import CUDA
 
-        run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
+        run, memories = Execution(TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
         run_staged(run, (a, b), c,
                    stage(*memories, resolve_product(*memories, {}), Algorithm(precision)))
         run.record(head, (a, b), c, c, "abc")

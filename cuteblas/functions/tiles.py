@@ -26,7 +26,7 @@ from .epilogues import resolve
 from .expressions import Expression
 from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
 from .gufunc import Product, operand_matrices, resolve_product, result_matrices
-from .staging import multiply_tile
+from .staging import TILES, multiply_tile
 
 __all__ = ["contraction_in_tiles", "gemm_in_tiles", "product_in_tiles"]
 
@@ -130,7 +130,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
             <= _STRAIGHT_BYTES \
             and workspace_limit() is None and all(x.flags.forc for x in (a, b, c)) and not np.may_share_memory(x1, x2):
         try:
-            straight(a, b, c, multiply)
+            straight(a, b, c, multiply, (TILES, precision))
         except CUDA.out_of_memory:
             return None
         tally(function, "calls", "in tiles").tick()

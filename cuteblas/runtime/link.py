@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,11 +103,9 @@ class Link:
         """Make the device that of this thread, for good."""
         self._runtime.setDevice(self.ordinal)
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Let CuPy and kernels work on the stream of kernels."""
-        with self._cupy.cuda.Device(self.ordinal), self._compute:
-            yield
+    def computing(self) -> AbstractContextManager[Any]:
+        """Let CuPy and kernels work on the stream of kernels; the device is the current one."""
+        return self._compute
 
     def event(self, block: bool = True) -> Any:
         """A new event. Waiting for it leaves the processor to other threads; it can also be

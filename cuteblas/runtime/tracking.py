@@ -169,9 +169,9 @@ class Watch:
                 # its memory may be another's by now, which it would not see later
                 other._look(*other._pages, False)
             self._peers = _overlapping(start, end)
-            # not protected by it
-            self._parts = {*range(low // _PART_BYTES,
-                                  -(-high // _PART_BYTES))} if self._peers else set()
+            # which others may have protected, and the bytes of each that were reported since
+            self._parts = dict.fromkeys(range(low // _PART_BYTES, -(-high // _PART_BYTES))
+                                        if self._peers else (), (0, 0))
             for peer in self._peers:
                 peer._peers.append(self)
             _watches.add(self)          # a peer that ends from here on leaves its pages as they are
@@ -213,16 +213,20 @@ class Watch:
         """
         low, high = max(low, self.low), min(high or self.high, self.high)
         with _lock:
-            parts, found = self._look(low, high, again) | self._parts, []
+            parts, found = self._look(low, high, again), []
             if self not in _watches:
                 return None
-            for part in parts:
+            for part in parts | self._parts.keys():
                 first, last = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES,
                                                                      self.high)
-                if first < high and low < last:
-                    found.append((max(first, low), min(last, high)))
-                    if again and low <= first and last <= high:
-                        self._parts.discard(part)
+                start, end = max(first, low), min(last, high)
+                known = self._parts.get(part, (0, 0))
+                if start < end and (part in parts or start < known[0] or known[1] < end):
+                    found.append((start, end))
+                    if again and part in self._parts:
+                        self._parts[part] = start, end
+                        if (start, end) == (first, last):
+                            del self._parts[part]
             if again and (found or len(self._edges) > _MOST_EDGES):
                 self._edges = {}                        # a part that moves may have some of them
             for page in {low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES}:
@@ -270,7 +274,7 @@ class Watch:
                                  for part in range(first, last + 1))
             _checked(_libc().msync(start, high - start, 1))  # a scan passes over what is not mapped
             for peer in self._peers if protects else ():
-                peer._parts |= parts
+                peer._parts |= dict.fromkeys(parts, (0, 0))
         # an interrupt, too, after which nobody knows what was written
         except BaseException as error:
             for watch in [self, *self._peers]:

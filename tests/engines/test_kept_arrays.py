@@ -29,12 +29,13 @@ def small(*shape, dtype=np.float32):
     return RNG.integers(-4, 5, shape).astype(dtype)
 
 
-@pytest.fixture(params=["straight", "in tiles", "as a whole"])
+@pytest.fixture(params=["straight", "beside small ones", "in tiles", "as a whole"])
 def link(request, monkeypatch):
     """Arrays of 4 KiB are kept."""
+    small = request.param == "beside small ones"
     monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
     monkeypatch.setattr(keeping, "_PATIENCE", 1)
-    if request.param != "straight":
+    if request.param != "straight" and not small:
         monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
         monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 13)
         monkeypatch.setattr(streaming, "_ROWS", 4)
@@ -43,7 +44,7 @@ def link(request, monkeypatch):
         monkeypatch.setattr(streamed, "schedule", lambda *_: None)
     monkeypatch.setattr(keeping, "_limit", 1 << 30)
     cuteblas.reset_stats()
-    with linked() as made:
+    with linked(few_bytes=1 << 11 if small else 0) as made:
         yield made
 
 
@@ -98,6 +99,9 @@ CALLS = {"matmul": lambda a, b: cuteblas.matmul(a, b),
          "of three": lambda a, b: cuteblas.einsum("ij,jk,ik->i", a, b, a[:, :60]),
          "tensordot": lambda a, b: cuteblas.tensordot(a, b, 1),
          "vector": lambda a, b: cuteblas.matmul(a, b[:, 0]),
+         "by a vector": lambda a, b: cuteblas.matmul(a, b[:, 0].copy()),
+         "row": lambda a, b: cuteblas.matmul(a[1], b),
+         "into": lambda a, b: cuteblas.matmul(b.T, a[:70], np.ones((60, 70), np.float32)),
          "sgemm": lambda a, b: blas.sgemm(1.0, a, b),
          "beta": lambda a, b: blas.sgemm(2.0, a, b, 0.5, a[:, :60]),
          "ssyrk": lambda a, b: blas.ssyrk(1.0, a),
@@ -126,8 +130,8 @@ def test_results_are_those_of_the_arrays_as_they_are(link, name):
 def test_whatever_is_written_between_calls(link):
     rng, acts = np.random.default_rng(7), [*WRITES.values(), *QUIET.values()]
     a, b = (rng.integers(-4, 5, (400, 400)).astype(float) for _ in range(2))
-    calls = [CALLS[name] for name in ("matmul", "of views", "with itself", "einsum", "vector",
-                                      "copy", "epilogue")]
+    calls = [CALLS[name] for name in ("matmul", "of views", "with itself", "einsum", "by a vector",
+                                      "row", "copy", "epilogue")]
     for step in range(30):
         if rng.random() < 0.6:
             x = (a, b)[rng.integers(2)]
@@ -209,8 +213,8 @@ def test_memory_that_is_wanted(link, monkeypatch):
     real, refused = host_cupy.allocate, []
 
     def allocate(nbytes):
-        # that of small products is followed by another way
-        if len(refused) < 1 + (tiles._STRAIGHT_BYTES > 0):
+        # those of small products, replayed or not, are followed by another way
+        if len(refused) < 1 + 2 * (tiles._STRAIGHT_BYTES > 0):
             refused.append(nbytes)
             raise host_cuda.CUDA.out_of_memory(nbytes, 0, 0)
         return real(nbytes)

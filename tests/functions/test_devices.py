@@ -642,3 +642,104 @@ def test_more_of_the_host(monkeypatch):
         np.testing.assert_array_equal(c, a @ b)
         with pytest.raises(TypeError, match="summed in the same type"):
             blas.hgemm(1, a.astype("f2"), b.astype("f2"), devices="all")
+
+
+@pytest.fixture
+def keeps(monkeypatch):
+    """Arrays of 4 KiB are kept from their second use on."""
+    from cuteblas.engines import keeping
+    from cuteblas.runtime.tracking import why_untracked
+
+    if why_untracked() is not None:
+        pytest.skip(why_untracked())
+    monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
+    monkeypatch.setattr(keeping, "_PATIENCE", 1)
+    monkeypatch.setattr(keeping, "_limit", 1 << 30)
+    return keeping
+
+
+class Keeping:
+    """Some such devices, and what moved up since the last question."""
+
+    def __init__(self, count, monkeypatch, straight):
+        from cuteblas.functions import tiles
+
+        self.devices = Together(count, monkeypatch)
+        self._before = 0
+        monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", straight)
+
+    def moved(self):
+        total = sum(ring.link.moved["up"] for ring in self.devices.rings)
+        before, self._before = self._before, total
+        return total - before
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("shapes", [((96, 40), (40, 30)), ((48, 400), (400, 96)),
+                                    ((6, 48, 40), (6, 40, 30)), ((6, 48, 40), (40, 30)),
+                                    ((4000,), (4000, 12))])
+@pytest.mark.parametrize("orders", ["CC", "FC", "CF", "FF"])
+@pytest.mark.parametrize("straight", [0, 64 << 20])
+def test_devices_keep_their_parts(monkeypatch, keeps, count, shapes, orders, straight):
+    from .host_link import linked
+
+    rng = np.random.default_rng(7)
+    a, b = (integers(rng, shape, np.float64, order)
+            for shape, order in zip(shapes, orders, strict=True))
+    with linked(few_bytes=256):
+        there = Keeping(count, monkeypatch, straight)
+        try:
+            for _ in range(8):
+                np.testing.assert_array_equal(cuteblas.matmul(a, b, devices="all"), a @ b)
+            there.moved()
+            np.testing.assert_array_equal(cuteblas.matmul(a, b, devices="all"), a @ b)
+            assert not there.moved()
+            for step in range(12):
+                x = (a, b)[step % 2]
+                x.reshape(-1, order="A")[rng.integers(x.size)] += 1
+                for _ in range(step % 3 + 1):
+                    np.testing.assert_array_equal(cuteblas.matmul(a, b, devices="all"), a @ b)
+        finally:
+            there.devices.close()
+
+
+def test_results_in_parts_become_operands(monkeypatch, keeps):
+    from .host_link import linked
+
+    rng = np.random.default_rng(8)
+    c, b = integers(rng, (96, 60), np.float64), np.eye(60)
+    b[rng.permutation(60)] = b.copy()
+    with linked():
+        there = Keeping(2, monkeypatch, 0)
+        try:
+            for _ in range(7):
+                expected = c @ b
+                there.moved()
+                c = cuteblas.matmul(c, b, devices="all")
+                np.testing.assert_array_equal(c, expected)
+            assert not there.moved()
+            c[3] += 1
+            np.testing.assert_array_equal(cuteblas.matmul(c, b, devices="all"), c @ b)
+        finally:
+            there.devices.close()
+
+
+def test_parts_leave_with_their_array(monkeypatch, keeps):
+    from .host_link import linked
+
+    rng = np.random.default_rng(9)
+    a, b = integers(rng, (96, 60), np.float64), integers(rng, (60, 40), np.float64)
+    with linked():
+        there = Keeping(2, monkeypatch, 0)
+        try:
+            for _ in range(2):
+                cuteblas.matmul(a, b, devices="all")
+            assert there.devices.copied                 # until it is kept, they share what all need
+            for _ in range(2):
+                cuteblas.matmul(a, b, devices="all")
+            kept = [keeper.nbytes for keeper in keeps.keepers() if keeper.nbytes]
+            assert kept == [a.nbytes / 2 + b.nbytes] * 2
+            del a
+            assert [keeper.nbytes for keeper in keeps.keepers() if keeper.nbytes] == [b.nbytes] * 2
+        finally:
+            there.devices.close()
