@@ -6,9 +6,9 @@ from itertools import product as _cartesian
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
-from .checks import checked, index, nested, shape_like
-from .core import Layout, make_layout, merged, on_domain, plain_layout
-from .errors import LayoutError, described
+from .checks import Index, Nested, Shape, checked
+from .core import Layout, LayoutLike, Plain, make_layout, merged, on_domain
+from .errors import LayoutError
 from .interpolation import layout_through
 from .inttuple import (
     ceil_div,
@@ -26,8 +26,8 @@ INVERSE_LIMIT = 1 << 12
 
 
 @on_domain
-@checked(profile=nested)
-def coalesce(layout: Layout, profile: Any = None) -> Layout:
+@checked
+def coalesce(layout: Layout, profile: Nested = None) -> Layout:
     """Merge modes: an equal function of equally many coordinates, with as few modes as possible.
 
     With a ``profile`` (a tuple; its leaves do not matter) each of its modes is coalesced on its
@@ -110,8 +110,8 @@ def filtered(layout: Layout) -> Layout:
     return coalesce(filter_zeros(layout))
 
 
-@checked(x=nested)
-def flatten(x: Any) -> Any:
+@checked
+def flatten(x: Nested) -> Any:
     """The leaves of a tuple, layout or tensor as its modes; an integer stays an integer.
 
     Parameters
@@ -140,15 +140,6 @@ def flatten(x: Any) -> Any:
     return Layout(x.flat_shape, x.flat_stride)
 
 
-def _as_layout(op: str, x: Any) -> Layout:
-    """A layout; an integer ``n`` is ``n:1``."""
-    if isinstance(x, Layout):
-        return x
-    if isinstance(x, int) and not isinstance(x, bool):
-        return Layout(x)
-    raise LayoutError(op, f"expected a layout, got {described(x)}")
-
-
 # -- complement ------------------------------------------------------------------------------------
 def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
     """Extent, stride and number of coordinates before each mode that has extent other than 1 and
@@ -173,8 +164,8 @@ def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
     return modes
 
 
-@checked(cotarget=shape_like)
-def complement(layout: Layout, cotarget: Any = None) -> Layout:
+@checked
+def complement(layout: LayoutLike, cotarget: Shape = None) -> Layout:
     """The layout of the gaps: ``(layout, complement)`` together reach every integer below
     ``cotarget`` once.
 
@@ -204,7 +195,6 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
     >>> str(complement(Layout(4, 2), 24)), str(complement(Layout((2, 2), (1, 6)), 24))
     ('(2,3):(1,8)', '(3,2):(2,12)')
     """
-    layout = _as_layout("complement", layout)
     target = 1 if cotarget is None else size(cotarget)
     gaps: list[tuple[Any, Any]] = []
     current: Any = 1
@@ -223,7 +213,8 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
 
 
 # -- inverses --------------------------------------------------------------------------------------
-def right_inverse(layout: Layout) -> Layout:
+@checked
+def right_inverse(layout: LayoutLike) -> Layout:
     """A layout ``R`` with ``layout(R(i)) == i`` for all ``i`` below its size.
 
     ``R`` consists of the modes of ``layout`` that follow each other without a gap from stride 1. It
@@ -245,7 +236,6 @@ def right_inverse(layout: Layout) -> Layout:
     >>> str(right_inverse(Layout((4, 8), (8, 1))))
     '(8,4):(4,1)'
     """
-    layout = _as_layout("right_inverse", layout)
     modes, before = [], 1
     for s, d in coalesce(layout).pairs:
         modes.append((s, d, before))
@@ -259,7 +249,8 @@ def right_inverse(layout: Layout) -> Layout:
     return merged(found)
 
 
-def left_inverse(layout: Layout) -> Layout:
+@checked
+def left_inverse(layout: LayoutLike) -> Layout:
     """The layout ``G`` with ``G(layout(i)) == i`` for all ``i`` of a one-to-one layout.
 
     Modes of stride 0 do not count: ``G`` then gives the coordinate that is 0 in them, and
@@ -292,7 +283,6 @@ def left_inverse(layout: Layout) -> Layout:
     >>> str(left_inverse(Layout((4, 8), (16, 1)))), str(left_inverse(Layout(4, 2))), str(left_inverse(Layout((2, 2), (2, 3))))
     ('(16,4):(4,1)', '(2,4):(0,1)', '(2,3):(1,1)')
     """
-    layout = _as_layout("left_inverse", layout)
     modes = _sorted_modes(layout, "left_inverse")
     found: list[tuple[Any, Any]] = []
     reach: Any = 1
@@ -341,7 +331,8 @@ def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layo
     return coalesce(found)
 
 
-def nullspace(layout: Layout) -> Layout:
+@checked
+def nullspace(layout: LayoutLike) -> Layout:
     """The layout of the coordinates within modes of stride 0: ``layout(nullspace(i)) == 0`` for all
     ``i``.
 
@@ -360,7 +351,6 @@ def nullspace(layout: Layout) -> Layout:
     >>> str(nullspace(Layout((2, 3, 4), (0, 1, 0))))
     '(2,4):(1,6)'
     """
-    layout = _as_layout("nullspace", layout)
     found, before = [], 1
     for s, d in layout.pairs:
         if d == 0:
@@ -391,7 +381,8 @@ def is_bijective(layout: Layout) -> bool:
     return size(right_inverse(layout)) == size(layout)
 
 
-def is_injective(layout: Layout) -> bool:
+@checked
+def is_injective(layout: LayoutLike) -> bool:
     """Whether all coordinates have different values. If the strides do not tell, up to 2^20 values
     are compared.
 
@@ -415,7 +406,6 @@ def is_injective(layout: Layout) -> bool:
     >>> is_injective(Layout((4, 8), (16, 1))), is_injective(Layout((4, 8), (0, 1)))
     (True, False)
     """
-    layout = _as_layout("is_injective", layout)
     modes = [(s, d) for s, d in layout.pairs if s != 1]
     if any(s == 0 for s, _ in modes):
         return True
@@ -442,8 +432,8 @@ def _by_stride(mode: tuple[Any, Any]) -> tuple[bool, int]:
 
 
 # -- coordinates of values -------------------------------------------------------------------------
-@checked(layout=plain_layout, value=index)
-def get_hier_coord(layout: Layout, value: Any) -> Any:
+@checked
+def get_hier_coord(layout: Plain, value: Index) -> Any:
     """The inverse of a one-to-one layout: the coordinate, with the profile of the shape, whose
     value is ``value``.
 
@@ -487,8 +477,8 @@ def get_hier_coord(layout: Layout, value: Any) -> Any:
     return unflatten([digits[d] if s != 1 else 0 for s, d in layout.pairs], layout.shape)
 
 
-@checked(layout=plain_layout, value=index)
-def get_flat_coord(layout: Layout, value: Any) -> Any:
+@checked
+def get_flat_coord(layout: Plain, value: Index) -> Any:
     """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is
     ``value``.
 
@@ -515,8 +505,8 @@ def get_flat_coord(layout: Layout, value: Any) -> Any:
     return tuple(map(crd2idx, coord, layout.shape)) if isinstance(coord, tuple) else coord
 
 
-@checked(layout=plain_layout, value=index)
-def get_1d_coord(layout: Layout, value: Any) -> Any:
+@checked
+def get_1d_coord(layout: Plain, value: Index) -> Any:
     """The inverse of a one-to-one layout: the index whose value is ``value``. See
     :func:`get_hier_coord`.
 

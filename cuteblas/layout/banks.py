@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from .checks import checked, integer, with_domain
+from .checks import Domain, Whole, checked
 from .errors import LayoutError, described
 from .inttuple import size
 
@@ -22,8 +22,11 @@ def _addresses(x: Any, op: str) -> Any:
     return x
 
 
-@checked(addresses=_addresses, nbytes=integer)
-def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
+_Addresses = Annotated[Sequence[int], _addresses]
+
+
+@checked
+def wavefronts(addresses: _Addresses, nbytes: Whole) -> tuple[int, int]:
     """Shared-memory wavefronts of one warp's access, and the fewest that its bytes allow.
 
     Parameters
@@ -112,8 +115,8 @@ def _cost(cost: tuple[int, int]) -> str:
     return f"{waves}, no bank conflict" if actual <= ideal else f"{waves} where {ideal} would do: bank conflicts"
 
 
-@checked(layout=with_domain, element_bytes=integer)
-def bank_report(layout: Any, element_bytes: int) -> BankReport:
+@checked
+def bank_report(layout: Domain, element_bytes: Whole) -> BankReport:
     """Count the bank conflicts of reading each row and each column of a layout in shared memory.
 
     Parameters

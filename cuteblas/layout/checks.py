@@ -1,19 +1,19 @@
 """What functions of the algebra take, checked before anything is computed from it.
 
 A *kind* is a function of an argument and the name of the operation that returns the argument,
-perhaps as plain integers, or raises LayoutError. :func:`checked` gives the parameters of a public
-function their kinds.
+perhaps as plain integers, or raises LayoutError. Annotations name the kinds of parameters, and
+:func:`checked` applies them.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
 from itertools import chain, repeat
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from .basis import ArithTuple, ScaledBasis
 from .errors import LayoutError, described
@@ -153,30 +153,46 @@ def with_domain(x: Any, op: str) -> Any:
     return x
 
 
+IntTuple = Annotated[Any, inttuple]
+Strides = Annotated[Any, strides]
+Coordinate = Annotated[Any, coordinate]
+Shape = Annotated[Any, shape_like]
+Tiler = Annotated[Any, tiler_like]
+Index = Annotated[Any, index]
+Divisor = Annotated[Any, divisor]
+Modes = Annotated[Any, described_by_modes]
+Nested = Annotated[Any, nested]
+Domain = Annotated[Any, with_domain]
+Whole = Annotated[int, integer]
+Positive = Annotated[int, positive]
+
+
 # -- functions of checked arguments ----------------------------------------------------------------
-def checked(**kinds: Kind) -> Callable[[_F], _F]:
-    """Let parameters be of given kinds, by name; one without a kind is passed on, and so is
-    ``None`` where it is the default."""
-    def decorate(f: _F) -> _F:
-        op = f.__name__.rstrip("_")
-        parameters = signature(f).parameters
-        by_name = {name: _or_none(kind) if parameters[name].default is None else kind
-                   for name, kind in kinds.items()}
-        each = [by_name.get(name, _anything) for name in parameters]
-        several = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
-        # no parameter follows one of several arguments
-        further = each.pop() if several else _anything
+def checked(f: _F) -> _F:
+    """Let the parameters of a function be of the kinds that their annotations name; ``None`` is
+    passed on where it is the default, and so is what has another annotation."""
+    op = f.__name__.rstrip("_")
+    parameters = signature(f).parameters.values()
+    by_name = {p.name: _kind_of(p, f.__globals__) for p in parameters}
+    each = [*by_name.values()]
+    several = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters)
+    # no parameter follows one of several arguments
+    further = each.pop() if several else _anything
 
-        @wraps(f)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if kwargs:
-                kwargs = {name: by_name.get(name, _anything)(x, op) for name, x in kwargs.items()}
-            return f(*[kind(x, op) for kind, x in zip(chain(each, repeat(further)), args,
-                                                      strict=False)], **kwargs)
+    @wraps(f)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            kwargs = {name: by_name.get(name, _anything)(x, op) for name, x in kwargs.items()}
+        return f(*[kind(x, op) for kind, x in zip(chain(each, repeat(further)), args,
+                                                  strict=False)], **kwargs)
 
-        return wrapper  # type: ignore[return-value]
+    return wrapper  # type: ignore[return-value]
 
-    return decorate
+
+def _kind_of(parameter: Parameter, names: Mapping[str, Any]) -> Kind:
+    annotation = names.get(str(parameter.annotation).removesuffix(" | None"))
+    kind, = getattr(annotation, "__metadata__", (_anything,))
+    return _or_none(kind) if parameter.default is None else kind
 
 
 def _anything(x: Any, op: str) -> Any:

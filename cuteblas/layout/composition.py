@@ -23,8 +23,8 @@ from operator import add
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
-from .checks import checked, tiler_like
-from .core import Layout, make_layout, on_domain, plain_layout, trusted
+from .checks import Tiler, checked
+from .core import Layout, Plain, make_layout, on_domain, trusted
 from .errors import LayoutError, described
 from .inttuple import (
     basis_like,
@@ -46,8 +46,8 @@ undecided and are refused."""
 _Factors = list[tuple[Any, Any]]                         # (extent, stride), leftmost fastest
 
 
-@checked(tiler=tiler_like)
-def composition(layout: Any, tiler: Any) -> Any:
+@checked
+def composition(layout: Any, tiler: Tiler) -> Any:
     """The layout of ``c -> layout(tiler(c))``.
 
     Parameters
@@ -82,8 +82,8 @@ def composition(layout: Any, tiler: Any) -> Any:
     return _on_layout(layout, tiler)
 
 
-@checked(tiler=tiler_like, layout=plain_layout)
-def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
+@checked
+def tiler_to_layout(tiler: Tiler, layout: Plain | None = None) -> Layout:
     """Convert a tiler by modes to one layout, whose strides are multiples of basis elements.
 
     Parameters

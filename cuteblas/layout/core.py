@@ -6,22 +6,25 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from .basis import ArithTuple, ScaledBasis, scale_of
 from .checks import (
     BITS,
     MODES,
     NESTING,
+    Coordinate,
+    Domain,
+    IntTuple,
+    Nested,
     Shaped,
+    Whole,
     checked,
     coordinate,
     described_by_modes,
     integer,
     inttuple,
-    nested,
     strides,
-    with_domain,
 )
 from .errors import LayoutError, described, spell
 from .inttuple import (
@@ -304,6 +307,15 @@ def plain_layout(x: Any, op: str) -> Any:
     return x
 
 
+def layout_like(x: Any, op: str) -> Layout:
+    """A layout; an integer ``n`` is ``n:1``."""
+    return Layout(x) if isinstance(x, int) and not isinstance(x, bool) else plain_layout(x, op)
+
+
+Plain = Annotated[Layout, plain_layout]
+LayoutLike = Annotated[Layout, layout_like]
+
+
 # -- building --------------------------------------------------------------------------------------
 def make_layout(*args: Any) -> Layout:
     """``make_layout(shape[, stride])`` or ``make_layout(layout, layout, ...)``.
@@ -349,8 +361,8 @@ def make_layout(*args: Any) -> Layout:
     return Layout(*args)
 
 
-@checked(shape=inttuple, order=nested)
-def make_ordered_layout(shape: Any, order: Any) -> Layout:
+@checked
+def make_ordered_layout(shape: IntTuple, order: Nested) -> Layout:
     """The compact layout whose leaves are traversed in the order of ``order``'s leaves, smallest
     first.
 
@@ -394,8 +406,8 @@ def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
         yield order
 
 
-@checked(layout=plain_layout)
-def make_layout_like(layout: Layout) -> Layout:
+@checked
+def make_layout_like(layout: Plain) -> Layout:
     """The compact layout with the shape and the order of strides of ``layout``; modes of stride 0
     keep it.
 
@@ -469,8 +481,8 @@ def make_fragment_like(layout: Any) -> Layout:
     return make_layout(first, *scaled)
 
 
-@checked(shape=inttuple)
-def make_identity_layout(shape: Any) -> Layout:
+@checked
+def make_identity_layout(shape: IntTuple) -> Layout:
     """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ...
     (``1`` for an integer shape).
 
@@ -495,8 +507,8 @@ def make_identity_layout(shape: Any) -> Layout:
 
 
 # -- measures --------------------------------------------------------------------------------------
-@checked(layout=plain_layout)
-def coshape(layout: Layout) -> Any:
+@checked
+def coshape(layout: Plain) -> Any:
     """The shape of the codomain: ``1 + sum((extent - 1) * |stride|)``, with basis strides a tuple
     of such sums.
 
@@ -540,8 +552,8 @@ def _one_more(x: Any) -> Any:
     return ArithTuple(*map(_one_more, x)) if isinstance(x, tuple) else x + 1
 
 
-@checked(x=with_domain, mode=integer)
-def cosize(x: Any, *mode: int) -> Any:
+@checked
+def cosize(x: Domain, *mode: Whole) -> Any:
     """The number of elements that a buffer needs: the size of the :func:`coshape`, 0 if the layout
     is empty.
 
@@ -617,8 +629,8 @@ def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
 
 
 @_surgery
-@checked(indices=integer)
-def select(modes: tuple, *indices: int) -> tuple:
+@checked
+def select(modes: tuple, *indices: Whole) -> tuple:
     """The modes of a tuple, layout or tensor at ``indices``, in that order.
 
     Parameters
@@ -652,8 +664,8 @@ def select(modes: tuple, *indices: int) -> tuple:
 
 
 @_surgery
-@checked(begin=integer, end=integer)
-def take(modes: tuple, begin: int, end: int) -> tuple:
+@checked
+def take(modes: tuple, begin: Whole, end: Whole) -> tuple:
     """The modes ``begin`` up to, but not including, ``end``.
 
     Parameters
@@ -685,8 +697,8 @@ def take(modes: tuple, begin: int, end: int) -> tuple:
 
 
 @_surgery
-@checked(begin=integer, end=integer)
-def group_modes(modes: tuple, begin: int, end: int) -> tuple:
+@checked
+def group_modes(modes: tuple, begin: Whole, end: Whole) -> tuple:
     """The modes ``begin`` up to ``end`` bundled into one.
 
     Parameters
@@ -729,8 +741,8 @@ def _padding(modes: tuple, n: int | None, with_: Any) -> tuple:
 
 
 @_surgery
-@checked(n=integer)
-def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
+@checked
+def append(modes: tuple, n: Whole | None = None, with_: Any = None) -> tuple:
     """Modes ``with_`` (default ``1:0``) added on the right: one, or as many as bring the rank to
     ``n``.
 
@@ -759,8 +771,8 @@ def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
 
 
 @_surgery
-@checked(n=integer)
-def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
+@checked
+def prepend(modes: tuple, n: Whole | None = None, with_: Any = None) -> tuple:
     """Modes ``with_`` (default ``1:0``) added on the left: one, or as many as bring the rank to
     ``n``.
 
@@ -787,8 +799,8 @@ def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
 
 
 @_surgery
-@checked(index=integer)
-def replace(modes: tuple, index: int, mode: Any) -> tuple:
+@checked
+def replace(modes: tuple, index: Whole, mode: Any) -> tuple:
     """Replace the mode at ``index`` with ``mode``.
 
     Parameters
@@ -815,8 +827,8 @@ def replace(modes: tuple, index: int, mode: Any) -> tuple:
 
 
 # -- slices ----------------------------------------------------------------------------------------
-@checked(coord=coordinate)
-def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
+@checked
+def slice_and_offset(coord: Coordinate, layout: Any) -> tuple[Any, Any]:
     """The sublayout of the modes where ``coord`` is ``None``, and the value at which it starts.
 
     The free modes become a flat list of modes: ``((None, 1), None)`` of ``((2,3),4)`` has modes

@@ -17,21 +17,21 @@ from typing import Any
 from . import symbolic
 from .basis import ArithTuple, ScaledBasis, Stride
 from .checks import (
+    Coordinate,
+    Divisor,
+    IntTuple,
+    Modes,
+    Nested,
+    Shape,
     Shaped,
+    Strides,
+    Whole,
     checked,
-    coordinate,
-    described_by_modes,
-    divisor,
     integer,
-    inttuple,
-    nested,
-    shape_like,
-    strides,
 )
 from .errors import LayoutError, described, spell
 from .symbolic import Expr, IntLike
 
-IntTuple = IntLike | tuple["IntTuple", ...]
 _INTEGERS = (int, Expr)
 
 
@@ -41,8 +41,8 @@ def shape_of(x: Any) -> Any:
 
 
 # -- measures --------------------------------------------------------------------------------------
-@checked(x=described_by_modes, mode=integer)
-def rank(x: Any, *mode: int) -> int:
+@checked
+def rank(x: Modes, *mode: Whole) -> int:
     """The number of modes, of ``x`` or of its (hierarchical) ``mode``.
 
     Parameters
@@ -66,8 +66,8 @@ def rank(x: Any, *mode: int) -> int:
     return len(s) if isinstance(s, tuple) else 1
 
 
-@checked(x=described_by_modes, mode=integer)
-def depth(x: Any, *mode: int) -> int:
+@checked
+def depth(x: Modes, *mode: Whole) -> int:
     """The height of the tree: 0 for an integer, 1 for a tuple of integers, ...
 
     Parameters
@@ -91,8 +91,8 @@ def depth(x: Any, *mode: int) -> int:
     return 1 + max(map(depth, s)) if isinstance(s, tuple) else 0
 
 
-@checked(x=inttuple)
-def product(x: Any) -> Any:
+@checked
+def product(x: IntTuple) -> Any:
     """The product of the leaves.
 
     Parameters
@@ -123,8 +123,8 @@ def product_of(x: Any) -> Any:
     return n
 
 
-@checked(x=shape_like, mode=integer)
-def size(x: Any, *mode: int) -> Any:
+@checked
+def size(x: Shape, *mode: Whole) -> Any:
     """The number of coordinates: the product of the shape, of ``x`` or of its (hierarchical)
     ``mode``.
 
@@ -148,8 +148,8 @@ def size(x: Any, *mode: int) -> Any:
     return product_of(entry_at(shape_of(x), mode) if mode else shape_of(x))
 
 
-@checked(x=nested, mode=integer)
-def get(x: Any, *mode: int) -> Any:
+@checked
+def get(x: Nested, *mode: Whole) -> Any:
     """The entry at a hierarchical position: ``get(((2,3),4), 0, 1) == 3``. An integer is its own
     mode 0.
 
@@ -186,8 +186,8 @@ def entry_at(x: Any, mode: Iterable[int]) -> Any:
     return x
 
 
-@checked(x=inttuple)
-def product_each(x: Any) -> Any:
+@checked
+def product_each(x: IntTuple) -> Any:
     """The size of each mode: ``((2,2),6) -> (4,6)``.
 
     Parameters
@@ -208,8 +208,8 @@ def product_each(x: Any) -> Any:
     return tuple(map(product_of, x)) if isinstance(x, tuple) else x
 
 
-@checked(x=inttuple, guide=nested)
-def product_like(x: Any, guide: Any) -> Any:
+@checked
+def product_like(x: IntTuple, guide: Nested) -> Any:
     """``x`` with each subtree multiplied out where ``guide`` has a leaf.
 
     Parameters
@@ -240,8 +240,8 @@ def _zippable(op: str, x: Any, like: tuple) -> tuple:
     return x
 
 
-@checked(x=nested)
-def wrap(x: Any) -> tuple[Any, ...]:
+@checked
+def wrap(x: Nested) -> tuple[Any, ...]:
     """``x`` as a tuple.
 
     Parameters
@@ -262,8 +262,8 @@ def wrap(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
-@checked(x=nested)
-def unwrap(x: Any) -> Any:
+@checked
+def unwrap(x: Nested) -> Any:
     """``x`` without tuples of one mode around it: ``unwrap(((4,),)) == 4``.
 
     Parameters
@@ -299,8 +299,8 @@ def leaves(x: Any) -> tuple:
     return tuple(out)
 
 
-@checked(profile=nested)
-def unflatten(flat: Iterable[Any], profile: Any) -> Any:
+@checked
+def unflatten(flat: Iterable[Any], profile: Nested) -> Any:
     """The inverse of :func:`~cuteblas.layout.flatten`: the entries of ``flat`` arranged as
     ``profile``.
 
@@ -341,8 +341,8 @@ def arranged(entries: Iterable[Any], profile: Any) -> Any:
     return map_leaves(profile, lambda _: next(rest))
 
 
-@checked(x=nested)
-def transform_leaf(x: Any, f: Callable[[Any], Any]) -> Any:
+@checked
+def transform_leaf(x: Nested, f: Callable[[Any], Any]) -> Any:
     """``f`` of every leaf.
 
     Parameters
@@ -370,8 +370,8 @@ def map_leaves(x: Any, f: Callable) -> Any:
     return tuple([map_leaves(i, f) for i in x]) if isinstance(x, tuple) else f(x)
 
 
-@checked(x=nested)
-def repeat_like(x: Any, value: Any) -> Any:
+@checked
+def repeat_like(x: Nested, value: Any) -> Any:
     """``value`` at every leaf of ``x``.
 
     Parameters
@@ -394,8 +394,8 @@ def repeat_like(x: Any, value: Any) -> Any:
     return map_leaves(x, lambda _: value)
 
 
-@checked(x=inttuple)
-def tuple_sum(x: Any) -> Any:
+@checked
+def tuple_sum(x: IntTuple) -> Any:
     """The sum of the leaves.
 
     Parameters
@@ -416,8 +416,8 @@ def tuple_sum(x: Any) -> Any:
     return sum(leaves(x), 0)
 
 
-@checked(x=inttuple)
-def tuple_max(x: Any) -> Any:
+@checked
+def tuple_max(x: IntTuple) -> Any:
     """The largest leaf.
 
     Parameters
@@ -438,8 +438,8 @@ def tuple_max(x: Any) -> Any:
     return reduce(symbolic.maximum, leaves(x))
 
 
-@checked(x=inttuple)
-def tuple_min(x: Any) -> Any:
+@checked
+def tuple_min(x: IntTuple) -> Any:
     """The smallest leaf.
 
     Parameters
@@ -460,8 +460,8 @@ def tuple_min(x: Any) -> Any:
     return reduce(symbolic.minimum, leaves(x))
 
 
-@checked(x=inttuple)
-def gcd(x: Any) -> int:
+@checked
+def gcd(x: IntTuple) -> int:
     """The greatest common divisor of static leaves.
 
     Parameters
@@ -489,8 +489,8 @@ def gcd(x: Any) -> int:
     return _gcd(*leaves(x))
 
 
-@checked(a=inttuple, b=strides)
-def inner_product(a: Any, b: Any) -> Any:
+@checked
+def inner_product(a: IntTuple, b: Strides) -> Any:
     """The sum of the products of corresponding leaves.
 
     Parameters
@@ -542,8 +542,8 @@ def quotient(n: IntLike, d: IntLike) -> IntLike | None:
 
 
 # -- comparing profiles ----------------------------------------------------------------------------
-@checked(a=described_by_modes, b=described_by_modes)
-def congruent(a: Any, b: Any) -> bool:
+@checked
+def congruent(a: Modes, b: Modes) -> bool:
     """Whether two IntTuples (shapes of layouts) have the same profile.
 
     Parameters
@@ -571,8 +571,8 @@ def same_profile(a: Any, b: Any) -> bool:
     return not isinstance(b, tuple)
 
 
-@checked(a=described_by_modes, b=described_by_modes)
-def weakly_congruent(a: Any, b: Any) -> bool:
+@checked
+def weakly_congruent(a: Modes, b: Modes) -> bool:
     """Whether the profile of ``b`` refines the profile of ``a``.
 
     Parameters
@@ -596,8 +596,8 @@ def weakly_congruent(a: Any, b: Any) -> bool:
     return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_congruent, a, b))
 
 
-@checked(a=shape_like, b=shape_like)
-def compatible(a: Any, b: Any) -> bool:
+@checked
+def compatible(a: Shape, b: Shape) -> bool:
     """Whether every coordinate of shape ``a`` is a coordinate of shape ``b``: sizes equal, and
     ``b`` refines ``a``.
 
@@ -622,8 +622,8 @@ def compatible(a: Any, b: Any) -> bool:
     return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
 
 
-@checked(a=inttuple, b=inttuple)
-def elem_less(a: Any, b: Any) -> Expr | bool:
+@checked
+def elem_less(a: IntTuple, b: IntTuple) -> Expr | bool:
     """Whether every leaf of ``a`` is below its leaf of ``b``: the predicate of an access (an
     ``Expr`` unless it is certain).
 
@@ -649,8 +649,8 @@ def elem_less(a: Any, b: Any) -> Expr | bool:
     return _elementwise("lt", a, b)
 
 
-@checked(a=inttuple, b=inttuple)
-def elem_leq(a: Any, b: Any) -> Expr | bool:
+@checked
+def elem_leq(a: IntTuple, b: IntTuple) -> Expr | bool:
     """Whether every leaf of ``a`` is at most its leaf of ``b``.
 
     Parameters
@@ -671,8 +671,8 @@ def elem_leq(a: Any, b: Any) -> Expr | bool:
     return _elementwise("le", a, b)
 
 
-@checked(a=inttuple, b=inttuple)
-def elem_gtr(a: Any, b: Any) -> Expr | bool:
+@checked
+def elem_gtr(a: IntTuple, b: IntTuple) -> Expr | bool:
     """Whether every leaf of ``a`` is above its leaf of ``b``.
 
     Parameters
@@ -693,8 +693,8 @@ def elem_gtr(a: Any, b: Any) -> Expr | bool:
     return elem_less(b, a)
 
 
-@checked(a=inttuple, b=inttuple)
-def elem_geq(a: Any, b: Any) -> Expr | bool:
+@checked
+def elem_geq(a: IntTuple, b: IntTuple) -> Expr | bool:
     """Whether every leaf of ``a`` is at least its leaf of ``b``.
 
     Parameters
@@ -715,8 +715,8 @@ def elem_geq(a: Any, b: Any) -> Expr | bool:
     return elem_leq(b, a)
 
 
-@checked(a=inttuple, b=inttuple)
-def lex_less(a: Any, b: Any) -> bool:
+@checked
+def lex_less(a: IntTuple, b: IntTuple) -> bool:
     """Whether ``a`` comes before ``b`` where the leftmost leaf counts most, as in a dictionary;
     leaves are static.
 
@@ -738,8 +738,8 @@ def lex_less(a: Any, b: Any) -> bool:
     return _ordered("lex_less", a, b) < 0
 
 
-@checked(a=inttuple, b=inttuple)
-def lex_leq(a: Any, b: Any) -> bool:
+@checked
+def lex_leq(a: IntTuple, b: IntTuple) -> bool:
     """Whether ``a`` comes before ``b`` or is ``b`` where the leftmost leaf counts most.
 
     Parameters
@@ -760,8 +760,8 @@ def lex_leq(a: Any, b: Any) -> bool:
     return _ordered("lex_leq", a, b) <= 0
 
 
-@checked(a=inttuple, b=inttuple)
-def colex_less(a: Any, b: Any) -> bool:
+@checked
+def colex_less(a: IntTuple, b: IntTuple) -> bool:
     """Whether ``a`` comes before ``b`` where the rightmost leaf counts most: the order in which
     coordinates are counted.
 
@@ -783,8 +783,8 @@ def colex_less(a: Any, b: Any) -> bool:
     return _ordered("colex_less", a, b, last_first=True) < 0
 
 
-@checked(a=inttuple, b=inttuple)
-def colex_leq(a: Any, b: Any) -> bool:
+@checked
+def colex_leq(a: IntTuple, b: IntTuple) -> bool:
     """Whether ``a`` comes before ``b`` or is ``b`` where the rightmost leaf counts most.
 
     Parameters
@@ -824,8 +824,8 @@ def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
 
 
 # -- dividing shapes -------------------------------------------------------------------------------
-@checked(a=shape_like, b=divisor)
-def ceil_div(a: Any, b: Any) -> Any:
+@checked
+def ceil_div(a: Shape, b: Divisor) -> Any:
     """``ceil(a / b)``, by mode where ``b`` is a tuple (modes of ``a`` beyond those of ``b`` stay);
     the grid of a tiled shape.
 
@@ -873,8 +873,8 @@ def ceil_div(a: Any, b: Any) -> Any:
     return symbolic.ceil_div(a, b)
 
 
-@checked(shape=shape_like, tiler=divisor)
-def evenly_divides(shape: Any, tiler: Any) -> bool:
+@checked
+def evenly_divides(shape: Shape, tiler: Divisor) -> bool:
     """Whether tiles of the extents ``tiler`` certainly fill ``shape`` without remainder, by mode
     where ``tiler`` is a tuple.
 
@@ -909,8 +909,8 @@ def evenly_divides(shape: Any, tiler: Any) -> bool:
     return tiler is None or divides(tiler, product_of(shape))
 
 
-@checked(a=inttuple, b=inttuple)
-def round_up(a: Any, b: Any) -> Any:
+@checked
+def round_up(a: IntTuple, b: IntTuple) -> Any:
     """The smallest multiple of ``b`` that is at least ``a``, by mode.
 
     Parameters
@@ -935,8 +935,8 @@ def round_up(a: Any, b: Any) -> Any:
     return ceil_div(a, b) * b
 
 
-@checked(a=inttuple, b=inttuple)
-def shape_div(a: Any, b: Any) -> Any:
+@checked
+def shape_div(a: IntTuple, b: IntTuple) -> Any:
     """``a / b``; a tuple is divided from the left: ``shape_div((3,4), 6) == (1,2)``.
 
     Parameters
@@ -981,8 +981,8 @@ def shape_div(a: Any, b: Any) -> Any:
     raise LayoutError("shape_div", "neither integer divides the other", a, b)
 
 
-@checked(a=inttuple, b=inttuple)
-def elem_scale(a: Any, b: Any) -> Any:
+@checked
+def elem_scale(a: IntTuple, b: IntTuple) -> Any:
     """``a`` times ``b`` by mode; a tuple in ``b`` facing an integer in ``a`` counts as its size.
 
     Parameters
@@ -1037,8 +1037,8 @@ def _integer(c: Any, op: str, shape: Any) -> IntLike:
     return integer(c, op)
 
 
-@checked(coord=inttuple, shape=inttuple, stride=strides)
-def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
+@checked
+def crd2idx(coord: IntTuple, shape: IntTuple, stride: Strides = None) -> Any:
     """The value of the layout ``shape:stride`` at a coordinate.
 
     Parameters
@@ -1135,8 +1135,8 @@ def merge_modes(modes: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return runs
 
 
-@checked(idx=inttuple, shape=inttuple, stride=coordinate)
-def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
+@checked
+def idx2crd(idx: IntTuple, shape: IntTuple, stride: Coordinate = None) -> Any:
     """The coordinate, congruent to ``shape``, of an index.
 
     Without strides the index counts coordinates colexicographically and the last mode is not
@@ -1188,8 +1188,8 @@ def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:
     return 0 if stride == 0 or shape == 1 else idx // stride % shape
 
 
-@checked(coord=inttuple, shape=inttuple, target=inttuple)
-def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
+@checked
+def crd2crd(coord: IntTuple, shape: IntTuple, target: IntTuple) -> Any:
     """The coordinate of ``target`` with the colexicographic index that ``coord`` has in ``shape``.
 
     Parameters
@@ -1226,8 +1226,8 @@ def has_none(coord: Any) -> bool:
     return False
 
 
-@checked(coord=coordinate, x=nested)
-def slice_(coord: Any, x: Any) -> Any:
+@checked
+def slice_(coord: Coordinate, x: Nested) -> Any:
     """The modes of ``x`` where ``coord`` is ``None``, side by side.
 
     Parameters
@@ -1250,8 +1250,8 @@ def slice_(coord: Any, x: Any) -> Any:
     return x if coord is None else tuple(_lift(coord, x, lambda c: c is None))
 
 
-@checked(coord=coordinate, x=nested)
-def dice(coord: Any, x: Any) -> Any:
+@checked
+def dice(coord: Coordinate, x: Nested) -> Any:
     """The modes of ``x`` where ``coord`` is not ``None``, side by side.
 
     Parameters
@@ -1282,8 +1282,8 @@ def _lift(coord: Any, x: Any, keep: Callable[[Any], bool]) -> Iterator:
         yield x
 
 
-@checked(profile=nested)
-def zero_of(profile: Any) -> Any:
+@checked
+def zero_of(profile: Nested) -> Any:
     """The zero coordinate of a profile: an ArithTuple, or 0 for an integer.
 
     Parameters

@@ -9,7 +9,7 @@ from operator import xor
 from typing import Any
 
 from .basis import ArithTuple
-from .checks import BITS, checked, integer, inttuple
+from .checks import BITS, Whole, checked, integer, inttuple
 from .core import Layout, Measured, cosize, slice_and_offset
 from .errors import LayoutError
 from .inttuple import has_none, product_of
@@ -219,8 +219,8 @@ class ComposedLayout(Measured):
 
 
 # -- swizzles from what they do --------------------------------------------------------------------
-@checked(read=integer, changed=integer)
-def make_swizzle(read: int, changed: int) -> Swizzle:
+@checked
+def make_swizzle(read: Whole, changed: Whole) -> Swizzle:
     """The swizzle that changes the bits of one mask by the bits of another.
 
     Parameters

@@ -8,15 +8,14 @@ from typing import Any, Protocol, Self
 
 from .algebra import get_flat_coord
 from .basis import ArithTuple, E
-from .checks import checked, coordinate, inttuple, tiler_like, with_domain
-from .checks import index as index_kind
+from .checks import Coordinate, Domain, Index, IntTuple, Tiler, checked, inttuple
 from .core import (
     Layout,
     Measured,
+    Plain,
     cosize,
     make_identity_layout,
     make_layout,
-    plain_layout,
     slice_and_offset,
 )
 from .errors import LayoutError, described
@@ -103,8 +102,8 @@ class CoordinateIterator(_Endless):
         return f"ArithTuple{self.start}"
 
 
-@checked(start=inttuple)
-def counting_iterator(start: Any = 0) -> CountingIterator | CoordinateIterator:
+@checked
+def counting_iterator(start: IntTuple = 0) -> CountingIterator | CoordinateIterator:
     """An iterator over the integers from ``start``, or over coordinates if ``start`` is a tuple.
 
     Parameters
@@ -330,8 +329,8 @@ def make_tma_tensor(layout: Any) -> Tensor:
     return Tensor(counting_iterator((0,) * len(starts)), Layout(layout.shape, basis))
 
 
-@checked(coord=inttuple)
-def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
+@checked
+def domain_offset(coord: IntTuple, tensor: Tensor) -> Tensor:
     """The tensor moved by a natural coordinate, which may be outside of its shape:
     ``result[c] == tensor[c + coord]``.
 
@@ -391,8 +390,8 @@ def _project(x: Any, proj: Any) -> Any:
     return tuple(i for i, p in zip(x, proj, strict=True) if p is not None)
 
 
-@checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
-def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
+@checked
+def inner_partition(tensor: Domain, tiler: Tiler, coord: Coordinate) -> Any:
     """The tile at ``coord`` of the tensor divided by ``tiler``: modes of the tile, then the rest
     modes where ``coord`` is None.
 
@@ -423,8 +422,8 @@ def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     return divided(_all(tile), _pad(coord, rest))
 
 
-@checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
-def outer_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
+@checked
+def outer_partition(tensor: Domain, tiler: Tiler, coord: Coordinate) -> Any:
     """The element at ``coord`` of every tile of the tensor divided by ``tiler``: the rest modes.
 
     Parameters
@@ -465,8 +464,8 @@ def _pad(coord: Any, shape: Any) -> Any:
     return coord
 
 
-@checked(tensor=with_domain, tiler=tiler_like, coord=coordinate, proj=coordinate)
-def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> Any:
+@checked
+def local_tile(tensor: Domain, tiler: Tiler, coord: Coordinate, proj: Coordinate = None) -> Any:
     """The tile of a tensor that belongs to a thread block.
 
     Parameters
@@ -497,8 +496,8 @@ def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> Any:
     return inner_partition(tensor, tiler, coord)
 
 
-@checked(tensor=with_domain, threads=plain_layout, index=index_kind, proj=coordinate)
-def local_partition(tensor: Any, threads: Layout, index: Any, proj: Any = None) -> Any:
+@checked
+def local_partition(tensor: Domain, threads: Plain, index: Index, proj: Coordinate = None) -> Any:
     """The elements of a tensor that belong to one thread of a thread layout.
 
     Parameters

@@ -20,16 +20,16 @@ from functools import wraps
 from typing import Any
 
 from .algebra import complement, is_bijective, right_inverse
-from .checks import checked, integer, inttuple, nested, tiler_like, with_domain
+from .checks import Domain, IntTuple, Nested, Tiler, Whole, checked, inttuple, tiler_like
 from .composition import compose, composition
 from .core import (
     Layout,
+    Plain,
     append,
     cosize,
     make_layout,
     make_ordered_layout,
     on_domain,
-    plain_layout,
     trusted,
 )
 from .errors import LayoutError, described
@@ -61,8 +61,8 @@ def _by_mode(f: Callable[[Layout, Any], Layout], layout: Layout, tiler: tuple,
 
 # -- divisions -------------------------------------------------------------------------------------
 @on_domain
-@checked(tiler=tiler_like)
-def logical_divide(layout: Layout, tiler: Any) -> Layout:
+@checked
+def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
     """Split a layout into tiles, mode by mode: ``((TileM, RestM), (TileN, RestN), L)``.
 
     Parameters
@@ -119,8 +119,8 @@ def _unzip(split: Callable[[Layout, Any], Layout], layout: Layout, tiler: Any, o
 
 
 @on_domain
-@checked(tiler=tiler_like)
-def zipped_divide(layout: Layout, tiler: Any) -> Layout:
+@checked
+def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
     """Split a layout into tiles: ``((TileM, TileN), (RestM, RestN, L))``. Mode 0 is
     ``composition(layout, tiler)``.
 
@@ -148,8 +148,8 @@ def zipped_divide(layout: Layout, tiler: Any) -> Layout:
 
 
 @on_domain
-@checked(tiler=tiler_like)
-def tiled_divide(layout: Layout, tiler: Any) -> Layout:
+@checked
+def tiled_divide(layout: Layout, tiler: Tiler) -> Layout:
     """Split a layout into tiles: ``((TileM, TileN), RestM, RestN, L)``. See :func:`logical_divide`.
 
     Parameters
@@ -174,8 +174,8 @@ def tiled_divide(layout: Layout, tiler: Any) -> Layout:
 
 
 @on_domain
-@checked(tiler=tiler_like)
-def flat_divide(layout: Layout, tiler: Any) -> Layout:
+@checked
+def flat_divide(layout: Layout, tiler: Tiler) -> Layout:
     """Split a layout into tiles: ``(TileM, TileN, RestM, RestN, L)``. See :func:`logical_divide`.
 
     Parameters
@@ -388,8 +388,8 @@ def raked_product(block: Layout, tiler: Any) -> Layout:
 
 
 @on_domain
-@checked(shape=inttuple, order=nested)
-def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
+@checked
+def tile_to_shape(block: Layout, shape: IntTuple, order: Nested = None) -> Layout:
     """Repeat a block to fill ``shape``: mode ``i`` is ``(block_i, copies_i)`` and has the size of
     mode ``i`` of ``shape``.
 
@@ -436,8 +436,8 @@ def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
     return blocked_product(block, arrangement)
 
 
-@checked(threads=plain_layout, values=plain_layout)
-def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
+@checked
+def make_layout_tv(threads: Plain, values: Plain) -> tuple[Any, Layout]:
     """A thread-value layout: which element of a tile each value of each thread is.
 
     Parameters
@@ -476,8 +476,8 @@ def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
                                                  Layout((size(threads), size(values))))
 
 
-@checked(tv=with_domain, count=integer)
-def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
+@checked
+def tv_owners(tv: Domain, count: Whole) -> dict[int, list[tuple[int, int]]]:
     """Invert a thread-value layout: the (thread, value) pairs of each position of a tile, threads
     in ascending order.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .algebra import coalesce, right_inverse
 from .basis import ScaledBasis
-from .checks import checked, inttuple, positive, with_domain
+from .checks import Domain, IntTuple, Positive, checked
 from .composition import composition
 from .core import Layout, merged
 from .errors import LayoutError, described
@@ -175,8 +175,8 @@ def _known_divisor(d: Any) -> int:
 
 
 # -- changing the element --------------------------------------------------------------------------
-@checked(layout=with_domain, n=positive)
-def upcast(layout: Any, n: int) -> Any:
+@checked
+def upcast(layout: Domain, n: Positive) -> Any:
     """The layout in units of ``n`` neighbouring elements:
     ``upcast((8,4):(1,8), 4) == (2,4):(1,2)``.
 
@@ -235,8 +235,8 @@ def upcast(layout: Any, n: int) -> Any:
     return _rebuild(layout, shape, stride)
 
 
-@checked(layout=with_domain, n=positive)
-def downcast(layout: Any, n: int) -> Any:
+@checked
+def downcast(layout: Domain, n: Positive) -> Any:
     """The layout in units of an ``n``-th of an element:
     ``downcast((2,4):(1,2), 4) == (8,4):(1,8)``.
 
@@ -300,8 +300,8 @@ def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any) -> ComposedLayo
                           recast(layout.inner, n))
 
 
-@checked(layout=with_domain, old_bits=positive, new_bits=positive)
-def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
+@checked
+def recast_layout(layout: Domain, old_bits: Positive, new_bits: Positive) -> Any:
     """The layout of the same memory seen as elements of ``new_bits`` instead of ``old_bits``.
 
     Parameters
@@ -335,8 +335,8 @@ def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
                       f"neither {old_bits} nor {new_bits} bits are a multiple of the other", layout)
 
 
-@checked(shape=inttuple, n=positive)
-def domain_distribute(shape: Any, n: int) -> Layout:
+@checked
+def domain_distribute(shape: IntTuple, n: Positive) -> Layout:
     """A tile of ``n`` elements of a shape, as wide as possible from the left.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..banks import BANKS, bank_of, bank_report, lanes_together, meeting
-from ..checks import checked, inttuple, with_domain
+from ..checks import Domain, checked, inttuple, with_domain
 from ..core import Layout
 from ..errors import LayoutError, described, spell
 from ..inttuple import leaves, product_of, size
@@ -183,8 +183,8 @@ def _together(title: str, panels: tuple[tuple[tuple[Grid, list[str]] | None, ...
                   tuple(notes))
 
 
-@checked(tv=with_domain)
-def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
+@checked
+def tv_picture(tv: Domain, tile: Any, title: str | None = None) -> Figure:
     """The thread and value that own each element of a tile, coloured by thread.
 
     Parameters
@@ -211,8 +211,8 @@ def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
                      ((_tv_grid("", tv, extents),),))
 
 
-@checked(source=with_domain, target=with_domain)
-def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) -> Figure:
+@checked
+def copy_picture(source: Domain, target: Domain, tile: Any, title: str | None = None) -> Figure:
     """A copy: the thread and value that own each element as it is read, and as it is written.
 
     Parameters
@@ -240,8 +240,8 @@ def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) 
                      ((_tv_grid("source", source, extents), _tv_grid("target", target, extents)),))
 
 
-@checked(a=with_domain, b=with_domain, c=with_domain)
-def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int],
+@checked
+def mma_picture(a: Domain, b: Domain, c: Domain, shape: tuple[int, int, int],
                 title: str | None = None) -> Figure:
     """A matrix instruction: A on the left, B above, C in the corner where their rows and columns
     cross.
