@@ -14,7 +14,6 @@ from typing import Any
 import cupy
 
 from ..planning.sharding import (
-    AHEAD,
     AXES,
     Action,
     Cost,
@@ -26,16 +25,17 @@ from ..planning.sharding import (
     Spread,
     spread,
 )
-from ..runtime.peers import LANES, Lane, Peers, peers
+from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
 from .memory import Memory, strides_by_order
-from .peer_copies import copy_box
+from .peer_copies import Stream, copy_box
 from .sharded import ShardedArray
 
 __all__ = ["multiply_over"]
 
 _MOST_HALVINGS = 4
+_FEW_SLOTS = 3                         # for panels of an operand, where there is no memory for all
 
 Multiply = Callable[[Any, Any, Any], None]
 """A product of CuPy arrays of one device: A, B and where C goes."""
@@ -76,14 +76,14 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     held = Operands(_held("a", a), _held("b", b), replace(_held("c", c), read=reads_c))
     for halving in range(_MOST_HALVINGS + 1):
         plan = spread(extents, held, tuple(devices), cost, between.rate, 2**halving,
-                      AHEAD if halving else None)
+                      _FEW_SLOTS if halving else None)
         runner = _Runner(between, plan, {"a": a, "b": b, "c": c}, multiply, reads_c)
         try:
             runner.reserve()
         except CUDA.out_of_memory:
             if halving == _MOST_HALVINGS:
                 raise
-            del runner
+            runner.slots.clear()
             for share in plan.shares:
                 with between.on(share.device):
                     cupy.get_default_memory_pool().free_all_blocks()
@@ -140,7 +140,9 @@ class _Runner:
         self.read = "abc" if reads_c else "ab"
         self.steps = {share.device: share.steps for share in plan.shares}
         self.slots: dict[Any, _Slot] = {}
+        self.begun: dict[int, Any] = {}                 # what the caller has begun on a device
         self.sent: dict[int, Any] = {}                  # the last copy of an operand from a device
+        self.joined: set[tuple[Stream, int]] = set()    # streams, and whose memory they copy
 
     def reserve(self) -> None:
         """Ask for the memory of all slots."""
@@ -157,23 +159,20 @@ class _Runner:
                 self.slots[place] = _Slot(cupy.cuda.alloc(nbytes))
 
     def run(self) -> None:
-        """Begin everything. The current streams of all devices that have a part follow it."""
-        devices = sorted({*self.steps, *(device for x in self.arrays.values()
-                                         for device in x.devices)})
-        begun = [self.between.record(device, "kernels") for device in devices]
-        for device in self.steps:
-            for lane in LANES:
-                self._follow(device, lane, begun)
+        """Begin everything. The current stream of a device follows the copies from and to its
+        memory."""
+        for device in {*self.steps, *(device for x in self.arrays.values() for device in x.devices)}:
+            self.begun[device] = self.between.record(device, "kernels")
         try:
             for action in self.plan.actions:
                 if action.name:
                     self._bring(action)
                 else:
                     self._compute(action.device, action.step)
-        finally:                        # copies that have begun, even if something is refused later
-            ended = [self.between.record(device, lane) for device in self.steps for lane in LANES]
-            for device in devices:
-                self._follow(device, "kernels", ended)
+        finally:                        # of what has begun, even if something is refused later
+            ended = {lane: self.between.record(*lane) for lane, _other in self.joined}
+            for lane, other in self.joined:
+                self.between.wait(other, "kernels", ended[lane])
 
     def _follow(self, device: int, lane: Lane, events: Iterable[Any]) -> None:
         for event in events:
@@ -193,6 +192,15 @@ class _Runner:
         return cupy.ndarray(panel.shape, x.dtype, slot.memory,
                             strides_by_order(Memory(panel.shape, x.strides, x.dtype), "K"))
 
+    def _copy(self, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> Any:
+        """Begin a copy, and say when it ends."""
+        for other in {target[0], source[0]}:
+            if (lane, other) not in self.joined:
+                self.joined.add((lane, other))
+                self.between.wait(*lane, self.begun[other])
+        copy_box(self.between, lane, target, source)
+        return self.between.record(*lane)
+
     def _bring(self, action: Action) -> None:
         """Begin to copy a piece of a panel to a device."""
         device, name = action.device, action.name
@@ -200,11 +208,12 @@ class _Runner:
         assert slot is not None
         piece = panel.pieces[action.piece]
         if slot.key != panel.key:
-            for lane in LANES[1:3]:
-                self._follow(device, lane, slot.used)
+            self._follow(device, "in", slot.used)
+            self._follow(device, "inside", slot.used)
             slot.key, slot.array, slot.filled, slot.used = panel.key, self._array(name, panel,
                                                                                   slot), {}, []
-        lane, origin = "inside" if piece.device == device else "in", piece.device
+        origin = piece.device
+        lane: Lane = "inside" if origin == device else "in"
         source, other = self.arrays[name].shards[piece.shard][piece.inside], None
         if action.source is not None:
             origin, step, at = action.source
@@ -214,8 +223,8 @@ class _Runner:
             source = other.array[held.pieces[at].within]
         if origin != device and origin in self.sent:    # so that the first one arrives first
             self.between.wait(device, lane, self.sent[origin])
-        copy_box(self.between, (device, lane), (device, slot.array[piece.within]), (origin, source))
-        ended = slot.filled[action.piece] = self.between.record(device, lane)
+        ended = slot.filled[action.piece] = self._copy(
+            (device, lane), (device, slot.array[piece.within]), (origin, source))
         if origin != device:
             self.sent[origin] = ended
         if other is not None:
@@ -245,6 +254,5 @@ class _Runner:
             lane: Lane = "inside" if piece.device == device else "out"
             self.between.wait(device, lane, ended)
             target = self.arrays["c"].shards[piece.shard][piece.inside]
-            copy_box(self.between, (device, lane), (piece.device, target),
-                     (device, found[-1][piece.within]))
-            slots[-1].used.append(self.between.record(device, lane))
+            slots[-1].used.append(self._copy((device, lane), (piece.device, target),
+                                             (device, found[-1][piece.within])))

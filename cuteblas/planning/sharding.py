@@ -17,13 +17,11 @@ from typing import Any, NamedTuple
 
 from .streaming import Tile
 
-__all__ = ["AHEAD", "AXES", "Action", "Cost", "Extents", "Held", "Operands", "Panel", "Part",
+__all__ = ["AXES", "Action", "Cost", "Extents", "Held", "Operands", "Panel", "Part",
            "Share", "Spread", "Step", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 """The axes of A, B and C, by the names of the product's extents."""
-AHEAD = 3
-"""Tiles of a device whose panels are asked for before the first of them is computed."""
 
 _ALL = slice(None)
 _ROWS = 128                     # of which parts have a multiple: a tile of most kernels
@@ -31,8 +29,9 @@ _TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies 
 _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
 _COUNTS = 2, 4, 8, 16    # of the least tiles that would be a part
+_GROWTHS = 1, 2, 4, 8    # of tiles that follow each other, while operands arrive
 _LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
-_ASKING = 40e-6          # seconds that the host takes to begin a copy or the kernels of a tile
+_ASKING = 30e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
 _INSIDE = 1e12           # bytes in a second of copies within a device
 _ROUNDS = 3              # of shares that are made even
@@ -422,11 +421,10 @@ class _Course:
                       tuple(actions))
 
     def _asked(self, device: int) -> Iterator[Action]:
-        """The copies for some tiles of a device, then tile after tile."""
-        steps, held = self.steps[device], dict[Any, Panel]()
-        for i in range(1 - AHEAD, len(steps)):
-            for name in self.names if i + AHEAD <= len(steps) else "":
-                panel: Panel = getattr(steps[i + AHEAD - 1], name)
+        """The copies for a tile of a device, then its kernels, tile after tile."""
+        held = dict[Any, Panel]()
+        for i, step in enumerate(self.steps[device]):
+            for name, panel in zip(self.names, step, strict=False):
                 before = held.get((name, panel.slot))
                 if panel.slot is None or (before and before.key == panel.key):
                     continue
@@ -436,9 +434,8 @@ class _Course:
                 # its own first, then those of the next devices: no two begin with the same one
                 for at in sorted(range(len(panel.pieces)), key=lambda at: (
                         panel.pieces[at].device < device, panel.pieces[at].device)):
-                    yield Action(device, i + AHEAD - 1, name, at)
-            if i >= 0:
-                yield Action(device, i)
+                    yield Action(device, i, name, at)
+            yield Action(device, i)
 
     def _begun(self, action: Action, now: float) -> Action:
         """Follow one action; of a copy, say where the piece comes from."""
@@ -488,6 +485,7 @@ class _Way(NamedTuple):
     axis: str
     own: bool
     least: int
+    growth: int
     leaves: bool
 
 
@@ -495,11 +493,12 @@ def _ways(product: _Product) -> list[_Way]:
     """All of them that may differ."""
     held = product.held
     away = {part.device for part in held.c.parts} != {*product.devices}
-    return [_Way(axis, own, count, leaves)
+    return [_Way(axis, own, count, growth, leaves)
             for axis in (("batch",) if product.extents.batch > 1 else ("m", "n"))
             for own in (False, True) if not own or any(one.axis == axis and len(one.parts) > 1
                                                        for one in held[:2])
-            for count in (1, *_COUNTS) for leaves in (False, True)
+            for count in (1, *_COUNTS) for growth in _GROWTHS[:None if count > 1 else 1]
+            for leaves in (False, True)
             if not leaves or (count > 1 and away)]
 
 
@@ -581,12 +580,9 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
                 extents.length(last, axis) // (1 if axis == "batch" else _LEAST_EXTENT))
     if count < 2:
         return (*first, last)
-    arriving = sum(missing[name] for name in "ab" if axis in AXES[name])
-    slowest = min((product.rate(part.device, device) for one in product.held[:2]
-                   for part in one.parts if part.device != device), default=1.0)
+    arrives = any(missing[name] for name in "ab" if axis in AXES[name])
     return (*first, *_cut_tile(product, last, axis, _growing(
-        1 / count, arriving / slowest, product.cost.seconds / len(product.devices),
-        way.leaves and missing["c"] > 0)))
+        1 / count, way.growth if arrives else 0, way.leaves and missing["c"] > 0)))
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
@@ -626,14 +622,14 @@ def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: 
     return tuple(found)
 
 
-def _growing(least: float, arrives: float, work: float, leaves: bool) -> list[float]:
+def _growing(least: float, growth: float, leaves: bool) -> list[float]:
     """The parts of a share that follow each other: the least first if something arrives, and last
     if something leaves."""
     last = [least] if leaves else []
     left = 1 - sum(last)
     found: list[float] = []
     while left > least / 2:
-        step = (least if not found else found[-1] * max(1.0, work / arrives)) if arrives else left
+        step = (found[-1] * growth if found else least) if growth else left
         found.append(left if left - step < least else step)
         left -= found[-1]
     return found + last

@@ -141,7 +141,7 @@ def installed(monkeypatch, rate, finer=1, least_run=4):
 
     def planned(extents, held, devices, cost, rate, *_):
         plans.append(sharding.spread.__wrapped__(extents, held, devices, sharding.Cost(1.0), rate,
-                                                 finer, None if finer == 1 else sharding.AHEAD))
+                                                 finer, None if finer == 1 else spread._FEW_SLOTS))
         return plans[-1]
 
     monkeypatch.setattr(spread, "spread", planned)
