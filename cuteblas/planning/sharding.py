@@ -28,8 +28,8 @@ _ROWS = 128                     # of which parts have a multiple: a tile of most
 _TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies do not fill the link
 _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
-_COUNTS = 2, 4, 8, 16    # of the least tiles that would be a part
-_GROWTHS = 1, 2, 4, 8    # of tiles that follow each other, while operands arrive
+# of the least tiles that would be a part, and how many times as large the next ones are
+_CUTS = (1, 1), (2, 1), (4, 1), (4, 4), (8, 2), (8, 8), (16, 2), (16, 4)
 _LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
 _ASKING = 30e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
@@ -140,16 +140,12 @@ class Share:
         Its ordinal.
     tiles : tuple of Tile
         Parts of C, in their order; all of K each.
-    up, down : int
-        The bytes of operands that it gets from other devices, and of C that it sends to them.
     steps : tuple of Step
         What each tile needs, and where.
     """
 
     device: int
     tiles: tuple[Tile, ...]
-    up: int
-    down: int
     steps: tuple[Step, ...]
 
 
@@ -402,7 +398,6 @@ class _Course:
         self.there: dict[Any, dict[int, tuple[float, tuple[int, int, int]]]] = {}
         self.ready = defaultdict[Any, float](float)     # a panel on a device
         self.free = defaultdict[Any, float](float)      # a link, or the kernels of a device
-        self.moved = defaultdict[Any, float](float)
 
     def run(self) -> Spread:
         """Follow everything in the order in which the host begins it: in turns of all devices."""
@@ -414,8 +409,7 @@ class _Course:
                     actions.append(self._begun(action, len(actions) * _ASKING))
                 else:
                     turns.remove(turn)
-        shares = tuple(Share(device, tiles, int(self.moved[device, "up"]),
-                             int(self.moved[device, "down"]), self.steps[device])
+        shares = tuple(Share(device, tiles, self.steps[device])
                        for device, tiles in self.cells.items())
         return Spread(shares, tuple(self.free[device, "end"] for device in self.cells),
                       tuple(actions))
@@ -462,16 +456,12 @@ class _Course:
             end, self.ready[device, action.name, panel.key])
         if origin != device:
             there[device] = end, (device, action.step, action.piece)
-        return action._replace(source=source)
+        return Action(*action[:4], source)
 
     def _copied(self, way: str, origin: int, to: int, size: float, begin: float) -> float:
         """When a copy ends: of an operand to a device, or of a result from it."""
-        links, rate = [(origin, way), (to, way, "in")], _INSIDE
-        if origin == to:
-            links = [(to, "inside")]
-        else:
-            rate = self.product.rate(origin, to)
-            self.moved[to if way == "up" else origin, way] += size
+        links = [(origin, way), (to, way, "in")] if origin != to else [(to, "inside")]
+        rate = self.product.rate(origin, to) if origin != to else _INSIDE
         end = max(begin, *(self.free[link] for link in links)) + size / rate
         self.free.update(dict.fromkeys(links, end))
         return end
@@ -497,9 +487,7 @@ def _ways(product: _Product) -> list[_Way]:
             for axis in (("batch",) if product.extents.batch > 1 else ("m", "n"))
             for own in (False, True) if not own or any(one.axis == axis and len(one.parts) > 1
                                                        for one in held[:2])
-            for count in (1, *_COUNTS) for growth in _GROWTHS[:None if count > 1 else 1]
-            for leaves in (False, True)
-            if not leaves or (count > 1 and away)]
+            for count, growth in _CUTS for leaves in (False, True)[:1 + (count > 1 and away)]]
 
 
 def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
