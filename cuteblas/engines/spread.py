@@ -141,7 +141,7 @@ class _Runner:
         self.steps = {share.device: share.steps for share in plan.shares}
         self.slots: dict[Any, _Slot] = {}
         self.begun: dict[int, Any] = {}                 # what the caller has begun on a device
-        self.sent: dict[int, Any] = {}                  # the last copy of an operand from a device
+        self.sent: dict[Any, Any] = {}                  # the last copy of an operand by a link
         self.joined: set[tuple[Stream, int]] = set()    # streams, and whose memory they copy
 
     def reserve(self) -> None:
@@ -221,12 +221,13 @@ class _Runner:
             assert other is not None
             self.between.wait(device, lane, other.filled[at])
             source = other.array[held.pieces[at].within]
-        if origin != device and origin in self.sent:    # so that the first one arrives first
-            self.between.wait(device, lane, self.sent[origin])
+        link = origin != device and (origin, self.between.rate(origin, device))
+        if link in self.sent:           # so that what is asked for first arrives first
+            self.between.wait(device, lane, self.sent[link])
         ended = slot.filled[action.piece] = self._copy(
             (device, lane), (device, slot.array[piece.within]), (origin, source))
-        if origin != device:
-            self.sent[origin] = ended
+        if link:
+            self.sent[link] = ended
         if other is not None:
             other.used.append(ended)
 

@@ -6,7 +6,7 @@ Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -385,8 +385,8 @@ class _Course:
     ends.
 
     A piece comes from its shard or from a device that has it already: over the fastest link, then
-    from the one that has sent least. So it leaves its shard once where others can pass it on, and
-    only one copy at a time leaves a device.
+    from the one that has passed it on least. So it leaves its shard, and a group of devices with
+    faster links, once. Only one copy at a time leaves a device by links of one rate.
     """
 
     def __init__(self, product: _Product, cells: Sequence[tuple[Tile, ...]]):
@@ -394,6 +394,7 @@ class _Course:
         self.steps = {device: product.steps(device, tiles)
                       for device, tiles in self.cells.items()}
         self.names = "abc" if product.held.c.read else "ab"
+        self.sent = Counter[Any]()                      # how often a device passes a piece on
         # devices that have a piece: since when, and which tile's panel it is in, and where
         self.there: dict[Any, dict[int, tuple[float, tuple[int, int, int]]]] = {}
         self.ready = defaultdict[Any, float](float)     # a panel on a device
@@ -449,7 +450,8 @@ class _Course:
         there = self.there.setdefault(piece.key, {})
         origin = device if piece.device == device else min(
             {piece.device, *there}, key=lambda one: (-self.product.rate(one, device),
-                                                     self.free[one, "up"], one in there))
+                                                     self.sent[piece.key, one]))
+        self.sent[piece.key, origin] += 1
         since, source = there.get(origin, (0.0, None))
         end = self._copied("up", origin, device, piece.bytes, max(now, since))
         self.ready[device, action.name, panel.key] = max(
@@ -460,8 +462,8 @@ class _Course:
 
     def _copied(self, way: str, origin: int, to: int, size: float, begin: float) -> float:
         """When a copy ends: of an operand to a device, or of a result from it."""
-        links = [(origin, way), (to, way, "in")] if origin != to else [(to, "inside")]
         rate = self.product.rate(origin, to) if origin != to else _INSIDE
+        links = [(origin, way, rate), (to, way)] if origin != to else [(to, rate)]
         end = max(begin, *(self.free[link] for link in links)) + size / rate
         self.free.update(dict.fromkeys(links, end))
         return end
