@@ -12,13 +12,13 @@ from .._forks import forget_in_children
 from .devices import require_gpu
 from .errors import check, require
 
-__all__ = ["LANES", "Lane", "Mode", "Peers", "peers"]
+__all__ = ["Lane", "Mode", "Peers", "peers"]
 
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
-Lane = Literal["kernels", "in", "out"]
-"""A stream of a device: its current one, that of copies to it, or that of copies from it."""
-LANES: tuple[Lane, ...] = "kernels", "in", "out"
+Lane = Literal["kernels", "in", "inside", "out"]
+"""A stream of a device: its current one, that of copies to it, that of copies within it, which may
+wait for kernels to end, or that of copies from it."""
 
 # bytes in a second from one GPU to another; the first measured between two H200
 _NVLINK, _PCIE = 390e9, 25e9

@@ -26,7 +26,7 @@ def small(monkeypatch):
     monkeypatch.setattr(sharding, "_ROWS", 4)
     monkeypatch.setattr(sharding, "_TILE_BYTES", 64)
     monkeypatch.setattr(sharding, "_LEAST_EXTENT", 3)
-    monkeypatch.setattr(sharding, "_CALL", 0.0)
+    monkeypatch.setattr(sharding, "_ASKING", 0.0)
     monkeypatch.setattr(sharding, "_LAUNCHES", 0.0)
     monkeypatch.setattr(peer_copies, "_LEAST_RUN", 16)
     monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)

@@ -1,0 +1,196 @@
+"""The order of what devices do: what reads memory follows what wrote it, by streams and events
+alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+cupy = pytest.importorskip("cupy")
+
+import cuteblas
+from cuteblas.engines import peer_copies, spread
+from cuteblas.engines.cuda import CUDA
+from cuteblas.planning import sharding
+from tests.functions import host_cupy
+from tests.functions.host_cupy import on_gpu, on_host
+
+NVLINK, PCIE = 390e9, 25e9
+TOPOLOGIES = {"all to all": lambda one, other: NVLINK,
+              "pairs": lambda one, other: NVLINK if one // 2 == other // 2 else PCIE,
+              "PCIe": lambda one, other: PCIE}
+
+
+def words(address, width, modes, of):
+    """The addresses of the elements of a box."""
+    starts = [address + sum(i * mode[of] for i, mode in zip(index, modes, strict=True))
+              for index in product(*(range(mode[0]) for mode in modes))]
+    return [start + offset for start in starts for offset in range(0, width, 4)]
+
+
+def of_array(x):
+    """Those of an array."""
+    modes = [(n, stride) for n, stride in zip(x.shape, x.strides, strict=True)]
+    return words(x.data.ptr, 4, modes, 1) if x.size else []
+
+
+class Witness:
+    """Devices at which everything happens at once, and each access of a word is compared with those
+    before it: it has to come after them by the order of streams and by events that were waited for.
+
+    A stream's clock counts, of each stream, what has happened for sure before what it begins next.
+    """
+
+    def __init__(self, rate):
+        self.rate, self.current = rate, 0
+        self.clocks = defaultdict(lambda: defaultdict(int))
+        self.written, self.read = {}, defaultdict(list)
+        self.memory, self.left = [], defaultdict(int)
+
+    @contextmanager
+    def on(self, device):
+        before, self.current = self.current, device
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def connected(self, device, other):
+        return True
+
+    def record(self, device, lane):
+        return dict(self.clocks[device, lane])
+
+    def wait(self, device, lane, event):
+        clock = self.clocks[device, lane]
+        for stream, count in event.items():
+            clock[stream] = max(clock[stream], count)
+
+    def happens(self, stream, reads, writes):
+        clock = self.clocks[stream]
+        clock[stream] += 1
+        here = stream, clock[stream]
+        for word in [*reads, *writes]:
+            other, count = self.written.get(word, (stream, 0))
+            assert clock[other] >= count, f"{stream} does not wait for what {other} writes"
+        for word in writes:
+            for other, count in self.read.pop(word, ()):
+                assert clock[other] >= count, f"{stream} overwrites what {other} may still read"
+            self.written[word] = here
+        for word in reads:
+            if not self.read[word] or self.read[word][-1] != here:
+                self.read[word].append(here)
+
+    def copy(self, lane, target, source, width, modes):
+        self.happens(lane, words(source[1], width, modes, 2), words(target[1], width, modes, 1))
+        if source[0] != target[0]:
+            self.left[source[0], target[0]] += width * int(np.prod([mode[0] for mode in modes]))
+        for index in product(*(range(mode[0]) for mode in modes)):
+            to, origin = (base + sum(i * mode[j] for i, mode in zip(index, modes, strict=True))
+                          for j, base in ((1, target[1]), (2, source[1])))
+            host_cupy_at(to, width)[:] = host_cupy_at(origin, width)
+
+    def kernels(self, reads, write):
+        """Kernels on the current device."""
+        assert all(x.data.device_id == self.current for x in (*reads, write))
+        self.happens((self.current, "kernels"), [word for x in reads for word in of_array(x)],
+                     of_array(write))
+
+    def alloc(self, nbytes):
+        pointer = host_cupy.allocate(nbytes)
+        memory = cupy.cuda.UnownedMemory(pointer.ptr, max(nbytes, 4), pointer, self.current)
+        new = cupy.cuda.MemoryPointer(memory, 0)
+        self.memory.append(cupy.ndarray((nbytes // 4,), np.float32, new))
+        return new
+
+
+def host_cupy_at(address, nbytes):
+    from tests.functions.late_peers import at
+
+    return at(address, nbytes)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    for name, value in (("_ROWS", 4), ("_TILE_BYTES", 64), ("_LEAST_EXTENT", 3), ("_ASKING", 0.0),
+                        ("_LAUNCHES", 0.0)):
+        monkeypatch.setattr(sharding, name, value)
+    monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)
+
+
+def installed(monkeypatch, rate, finer=1, least_run=4):
+    """A witness in place of all devices."""
+    witness = Witness(rate)
+
+    def move(src, dst):
+        witness.kernels([src], dst)
+        on_host(dst)[...] = on_host(src)
+
+    monkeypatch.setattr(peer_copies, "_LEAST_RUN", least_run)
+    monkeypatch.setattr(peer_copies, "Execution", lambda *_: SimpleNamespace(move=move))
+    monkeypatch.setattr(CUDA, "empty", lambda memory: cupy.ndarray(
+        memory.shape, memory.dtype, witness.alloc(int(np.prod(memory.shape)) * 4), memory.strides))
+    monkeypatch.setattr(cupy.cuda, "alloc", witness.alloc)
+    monkeypatch.setattr(spread, "peers", lambda: witness)
+    plans = []
+
+    def planned(extents, held, devices, cost, rate, *_):
+        plans.append(sharding.spread.__wrapped__(extents, held, devices, sharding.Cost(1.0), rate,
+                                                 finer, None if finer == 1 else spread._FEW_SLOTS))
+        return plans[-1]
+
+    monkeypatch.setattr(spread, "spread", planned)
+    return witness, plans
+
+
+def in_parts(x, rng, count, batch):
+    """An array on one device, or divided along an axis among several."""
+    axis, parts = int(rng.integers(x.ndim)), int(rng.integers(1, 5))
+    cuts = sorted({int(cut) for cut in rng.integers(1, x.shape[axis] + 1, parts - 1)}
+                  - {x.shape[axis]})
+    order = "CF"[int(rng.integers(2))]
+    return cuteblas.ShardedArray([on_gpu(part.copy(order), int(rng.integers(count)))
+                                  for part in np.split(x, cuts, axis)], axis)
+
+
+def whole(x):
+    return np.concatenate([on_host(part) for part in x.shards], x.axis)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_read_before_it_is_there_nor_overwritten_while_it_is_read(
+    small, monkeypatch, seed, topology
+):
+    rng = np.random.default_rng(seed)
+    count, finer = int(rng.choice([1, 2, 3, 4, 8])), int(rng.choice([1, 1, 2, 4]))
+    batch = [int(rng.choice([1, 5]))][:seed % 3 == 0]
+    m, n, k = (int(extent) for extent in rng.integers(1, 40, 3))
+    a, b, c = (rng.integers(-8, 9, (*batch, *shape)).astype(np.float32)
+               for shape in ((m, k), (k, n), (m, n)))
+    reads_c = bool(rng.integers(2))
+    expected = a @ b + c * reads_c
+    witness, plans = installed(monkeypatch, TOPOLOGIES[topology], finer,
+                               int(rng.choice([4, 4, 24])))
+    x, y, z = (in_parts(array, rng, count, batch) for array in (a, b, c))
+    for array in (x, y, z):                             # the caller has just written them
+        for shard in array.shards:
+            with witness.on(shard.data.device_id):
+                witness.kernels([], shard)
+
+    def multiply(first, second, target):
+        witness.kernels([first, second, *[target] * reads_c], target)
+        on_host(target)[...] = on_host(first) @ on_host(second) + (on_host(target) if reads_c
+                                                                   else 0)
+
+    spread.multiply_over("matmul", range(count), x, y, z, sharding.Cost(1.0), multiply, reads_c)
+    np.testing.assert_array_equal(whole(z), expected)
+    # what the caller does next, and whoever gets the memory of slots
+    for array in (*x.shards, *y.shards, *z.shards, *witness.memory):
+        with witness.on(array.data.device_id):
+            witness.kernels([array], array)
