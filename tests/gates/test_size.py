@@ -26,16 +26,22 @@ WITH_MORE = {"array": 5, "blas": 19, "codegen": 1, "engines": 3, "functions": 7,
 CIRCLES = 2
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENCODING, tokenize.ENDMARKER}
+_BEGIN, _END = (getattr(tokenize, f"FSTRING_{end}", None) for end in ("START", "END"))
 
 
 def tokens_of(file: Path) -> int:
-    """Tokens of code without docstrings and comments: they stay the same where a line is broken."""
+    """Tokens of code without docstrings and comments: they stay the same where a line is broken. A
+    string with fields is one, as it is before Python 3.12."""
     text = file.read_text(encoding="utf-8")
     documented = {line for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)
                   and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
                   for line in range(node.lineno, (node.end_lineno or 0) + 1)}
-    return sum(token.type not in _LAYOUT and token.start[0] not in documented
-               for token in tokenize.generate_tokens(io.StringIO(text).readline))
+    count = inside = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        inside -= token.type == _END
+        count += not inside and token.type not in _LAYOUT | {_END} and token.start[0] not in documented
+        inside += token.type == _BEGIN
+    return count
 
 
 def files(part: str) -> list[Path]:
