@@ -309,7 +309,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         return mma.partition_c(tensor, k.thread).map_domain(runs)
 
     if config.c.covering:
-        store_by_rows(k, config, block, sums.map_domain(runs), partition, tile.apart)
+        store_by_rows(block, sums.map_domain(runs), partition, tile.apart)
     else:
         block.store(sums.map_domain(runs), partition)
     return k.build()
