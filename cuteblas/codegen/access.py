@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..layout import Tensor
 from ..layout.banks import wavefronts
 from ..layout.symbolic import Expr, IntLike, combined, operands
 from .engine import Element
@@ -71,7 +70,7 @@ class AccessCounter:
     >>> k = KernelBuilder("example", threads=32)
     >>> S, r = Tensor(k.pointer("S", "float32"), Layout((32, 8), (8, 1))), k.registers("r", "float32", Layout(1))
     >>> k.do("load_global", r(0), S(k.thread, 0), of=1)
-    >>> k.count(S(k.thread, 0), 1, "load_global", S)
+    >>> k.count(S(k.thread, 0), 1, "load_global")
     >>> k.build().facts
     {'global load S': '4 bytes a lane: 32 sectors of at least 4'}
     """
@@ -97,7 +96,7 @@ class AccessCounter:
         self.definitions[name] = value
         self._known.clear()
 
-    def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
+    def count(self, element: Element, width: int, call: str) -> None:
         """Count one access: ``width`` elements at ``element``."""
         pointer = element.pointer
         if pointer.space == "rmem":
@@ -106,10 +105,8 @@ class AccessCounter:
         values = self._values(index)
         addresses = [value * pointer.dtype.bytes
                      for value in (values if isinstance(values, list) else [values] * self._lanes)]
-        measure = wavefronts if pointer.space == "smem" else sectors
-        kind = "shared" if pointer.space == "smem" else "global"
-        write = call == "store_global" or call == "store_shared" or (call == "cp_async"
-                                                                     and pointer.space == "smem")
+        kind, measure = ("shared", wavefronts) if pointer.space == "smem" else ("global", sectors)
+        write = call.startswith("store") or (call == "cp_async" and kind == "shared")
         key = (f"{kind} {'store' if write else 'load'} {pointer.root}", f"{nbytes} bytes a lane")
         worst = max(self._seen.get(key, (0, 1)), measure(addresses, nbytes))
         self._seen[key] = worst

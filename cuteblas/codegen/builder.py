@@ -221,7 +221,6 @@ class KernelBuilder:
         self._registers: dict[str, str] = {}           # their declarations, and their names
         self.assembler: tuple[str, ...] = ()
         self._access = AccessCounter(threads)
-        self.facts: dict[str, str] = {}
         self.thread = self._declare("tid", "threadIdx.x", Var("tid", 0, threads - 1))
         self._access.thread = self.thread
 
@@ -579,10 +578,10 @@ class KernelBuilder:
         in_global = target.pointer.space == "gmem"
         self.do("store_global" if in_global else "store_shared", target, variable, of=1)
 
-    def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
+    def count(self, element: Element, width: int, call: str) -> None:
         """Count the cost of an access to ``width`` elements at ``element`` with a device
         function."""
-        self._access.count(element, width, call, tensor)
+        self._access.count(element, width, call)
 
     def fill(self, fragment: Tensor, value: Operand | Callable[..., Operand] | None = None) -> None:
         """Set every element of a fragment: to zero, a value, or a function of its coordinates."""
@@ -657,9 +656,8 @@ class KernelBuilder:
     def build(self) -> GeneratedKernel:
         """The finished kernel."""
         self._rest.close()
-        facts = {**self.facts, **self._access.report()}
-        head = [self._summary, *self._notes, *(f"{k}: {v}"
-                                               for k, v in self._access.report().items())]
+        facts = self._access.report()
+        head = [self._summary, *self._notes, *(f"{k}: {v}" for k, v in facts.items())]
         comment = "\n".join(_comment(line) for text in head if text for line in text.splitlines())
         parameters = ", ".join(_declaration(p) for p in self._params)
         # setmaxnreg needs both bounds: ptxas has to know how many registers there are at entry.

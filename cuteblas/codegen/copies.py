@@ -98,8 +98,8 @@ class Vector(CopyAtom):
                 )
             if guard is not None or when is not True or self._predicated:
                 arguments.append(all_of(when, True if guard is None else guard.at(at)))
-            for element, tensor in ((s, source), (d, target)):
-                k.count(element, self.width, call, tensor)
+            for element in (s, d):
+                k.count(element, self.width, call)
             k.do(call, *arguments, of=self.width)
 
 
@@ -196,7 +196,7 @@ class Ldmatrix(CopyAtom):
         _prove_vector(source, width)
         with k.loops((quadruples,)) as (q,):
             row = source(0, q)
-            k.count(row, width, "load_shared", source)
+            k.count(row, width, "load_shared")
             k.do("ldmatrix_x4_trans" if self.transposed else "ldmatrix_x4", target(0, q), row)
 
 

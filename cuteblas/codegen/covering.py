@@ -102,7 +102,7 @@ class CutWords(CopyAtom):
         _expect_loads(source, target)
         with k.loops(static_extents(source)) as at:
             word = source(*at)
-            k.count(word, 1, "load_shared", source)
+            k.count(word, 1, "load_shared")
             k.do("load_shared_between", target(*at), word, self.bits)
 
 
@@ -138,7 +138,7 @@ class JoinPairs(CopyAtom):
         with k.loops(rest) as at:
             pair = tuple(source(i, *at) for i in range(packed))
             for element in pair:
-                k.count(element, 1, "load_shared", source)
+                k.count(element, 1, "load_shared")
             k.do("load_shared_pair", target(*at), *pair)
 
 

@@ -194,6 +194,19 @@ class TiledCopy(Pictured):
         """Extents of the tile that one pass of all threads moves."""
         return self._raked[1]
 
+    def passes(self, tile: tuple[int, ...], of: str) -> tuple[int, ...]:
+        """How often all threads move something to cover a tile of it, along each mode.
+
+        Raises
+        ------
+        CodegenError
+            If the tile does not divide into what they move at a time.
+        """
+        found = [divmod(extent, each) for extent, each in zip(tile, self.tile, strict=True)]
+        if any(rest for _times, rest in found):
+            raise CodegenError(f"the tile {tile} of {of} does not divide into {self.tile}")
+        return tuple(times for times, _rest in found)
+
     def picture(self) -> Figure:
         """The tile, each element as the thread and the value that move it."""
         return tv_picture(self.tv, self.tile)

@@ -223,8 +223,6 @@ class WgmmaAtom(Pictured):
     k_major_a, k_major_b : bool
         Which mode of A and B is contiguous in shared memory; of types that do not have 16 bits it
         is K.
-    element_b : str, optional
-        The type of B if it differs; both must be types of bytes.
 
     Examples
     --------
@@ -238,7 +236,6 @@ class WgmmaAtom(Pictured):
     element: str
     k_major_a: bool = True
     k_major_b: bool = True
-    element_b: str | None = None
 
     def __post_init__(self) -> None:
         if self.n % 8 or not 8 <= self.n <= 256 or self.element not in ("float16", "bfloat16", "tfloat32", *_BYTES):
@@ -250,8 +247,6 @@ class WgmmaAtom(Pictured):
             raise CodegenError(
                 f"wgmma of bytes has more than 32 columns in steps of 16, got {self}"
             )
-        if self.element_b is not None and not {self.element, self.element_b} <= {*_BYTES}:
-            raise CodegenError(f"wgmma multiplies two types only if both are bytes, got {self}")
         if (self.element == "tfloat32" or self.of_bytes) and not (self.k_major_a
                                                                   and self.k_major_b):
             raise CodegenError(f"wgmma reads {self.element} along K alone, got {self}")
@@ -297,7 +292,7 @@ class WgmmaAtom(Pictured):
     def of(self) -> tuple[object, ...]:
         """The template arguments of the device function."""
         if self.of_bytes:
-            return self.n, self.element, self.element_b or self.element
+            return self.n, self.element, self.element
         majors = self.element, int(not self.k_major_a), int(not self.k_major_b)
         return (self.n,) if self.element == "tfloat32" else (self.n, *majors)
 
@@ -394,8 +389,6 @@ class WgmmaRegisterMma(Partitions):
         Which mode of A is contiguous. Threads read 4 elements together along K, else 2 along M.
     element : str
         16-bit type in which words of A and tiles of B are multiplied.
-    k_major_b : bool
-        Which mode of B is contiguous in shared memory.
     accumulate : bool
         Whether an instruction adds to what the accumulators hold, or overwrites it.
 
@@ -410,7 +403,6 @@ class WgmmaRegisterMma(Partitions):
     groups: int
     k_major: bool
     element: str = "bfloat16"
-    k_major_b: bool = True
     accumulate: bool = True
 
     depth: ClassVar[int] = 16
@@ -472,7 +464,7 @@ class WgmmaRegisterMma(Partitions):
         until the instruction was waited for, and b ``(1)`` a descriptor.
         """
         k.do("wgmma_m64k16_rs", c, a, b(0), int(self.accumulate),
-             of=(self.columns, self.element, int(not self.k_major_b)))
+             of=(self.columns, self.element, 0))
 
 
 def wgmma_fence(k: KernelBuilder) -> None:

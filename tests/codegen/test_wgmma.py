@@ -55,21 +55,19 @@ def test_atoms_that_do_not_exist(element, n):
 
 @pytest.mark.parametrize("wrong, words", [({"n": 40, "element": "int8"}, "in steps of 16"),
                                           ({"n": 64, "element": "uint8", "k_major_b": False},
-                                           "along K alone"),
-                                          ({"n": 64, "element": "int8", "element_b": "float16"},
-                                           "only if both are bytes")])
+                                           "along K alone")])
 def test_atoms_of_bytes_that_do_not_exist(wrong, words):
     with pytest.raises(CodegenError, match=words):
         WgmmaAtom(**wrong)
 
 
 def test_atoms_of_bytes():
-    """Any two types of bytes, K of 32, sums in int32; in PTX without scales, transposes and
+    """Bytes, K of 32, sums in int32; in PTX without scales, transposes and
     saturation."""
     assert [WgmmaAtom(n, "int8").depth for n in (8, 24, 32, 240)] == [32] * 4
-    atom = WgmmaAtom(16, "int8", element_b="uint8")
+    atom = WgmmaAtom(16, "uint8")
     assert (atom.accumulator, atom.function, atom.of) == ("int32", "wgmma_m64k32",
-                                                          (16, "int8", "uint8"))
+                                                          (16, "uint8", "uint8"))
     text = cuda_prelude([Use("wgmma_m64k32", ("16", "signed char", "unsigned char"))])
     assert '"wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.u8 {%0, %1, %2, %3, %4, %5, %6, %7}, "' in text
     assert '"%8, %9, p; }' in text and "wgmma_m64k32<16, signed char, unsigned char>(" in text

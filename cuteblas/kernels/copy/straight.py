@@ -101,8 +101,6 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
     tiled = vectors_along(0, (along, config.threads // along))
-    if config.tile[0] % tiled.tile[0] or config.tile[1] % tiled.tile[1]:
-        raise CodegenError(f"{config.name}: the tile does not divide into {tiled.tile}")
     builder = PairBuilder if config.paired else KernelBuilder
     k = builder(
         config.name,
@@ -129,8 +127,8 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
     mine = part_of_tile(tiled, config.tile, (bi, bj), k.thread)
     tSgS, tSgD = k.pin("tSgS", mine(S.at(index))), k.pin("tSgD", mine(D.at(index)))
     guard = existing(k, "tScS", mine, extents)
-    rest = tuple(t // p for t, p in zip(config.tile, tiled.tile, strict=True))
-    tSrS = k.registers("tSrS", S.address.dtype.name, Layout((1, *rest)))
+    tSrS = k.registers("tSrS", S.address.dtype.name,
+                       Layout((1, *tiled.passes(config.tile, config.name))))
     k.copy(Vector(1), tSgS, tSrS, guard=guard)
     k.copy(Vector(1), tSrS, tSgD, guard=guard)
 
@@ -168,7 +166,7 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
     words = k.lines("S_words", S.address, word, _WORD, spanned=True)
     vectors = k.lines("D_vectors", D.address, word, _VECTOR)
     tVcV = coordinates(k, "tVcV", tiled, config.tile)
-    rows, wide = config.tile[1] // tiled.tile[1], vector // packed
+    (_columns, rows), wide = tiled.passes(config.tile, config.name), vector // packed
 
     k.comment("The vectors of each row of the target: a thread's begins at the row's element i")
     mine = []

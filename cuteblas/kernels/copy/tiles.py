@@ -403,14 +403,9 @@ class TransposedTile:
         # the tile in words
         self.read, self.written = (tj // packed, config.rows), (tj, ti // packed)
         self.scale, self.halo = config.scale, config.halo > 0
-        for what, extents, by in (("read", self.read, self.reader.tile),
-                                  ("written", self.written, self.writer.tile)):
-            if any(e % b for e, b in zip(extents, by, strict=True)):
-                raise CodegenError(
-                    f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads"
-                )
-        # how often threads read, along J and I
-        self.rest = tuple(t // p for t, p in zip(self.read, self.reader.tile, strict=True))
+        # how often threads read and write, along J and I
+        self.rest = self.reader.passes(self.read, f"words read by {config.name}")
+        self.passes = self.writer.passes(self.written, f"words written by {config.name}")
 
     def rows_in(self, k: KernelBuilder, moved: _Moved) -> Tensor:
         """Read what exists of a tile (words along J, I) to registers: ((words, packed),
@@ -451,8 +446,7 @@ class TransposedTile:
         tDsT = k.pin(f"tDs{name}", self.writer.partition(moved.shared, k.thread))
         tDgD = k.pin(f"tDg{name}", mine(moved.target))
         guard = existing(k, f"tDc{name}", mine, moved.target.layout.shape)
-        rest = tuple(t // p for t, p in zip(self.written, self.writer.tile, strict=True))
-        fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *rest)))
+        fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *self.passes)))
         k.copy(Vector(1), tDsT, fragment)
         k.copy(Vector(self.vs), fragment, tDgD, guard=guard)
 
@@ -571,7 +565,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
             f"{config.name}: {config.threads} threads must hold whole columns that lie whole sectors apart"
         )
     tDcD = coordinates(k, f"tDc{name}", tile.writer, tile.written)
-    rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
+    rows, vectors = tile.passes
     starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)  # rows of the target do, in this tile
     end = k.let(f"end_{name}", I - corner[1] if config.halo
                 else minimum(I - corner[1], config.tile[1]))

@@ -167,9 +167,14 @@ class BatchedSide:
         return self.order[-1:] == (MATRICES,)
 
     @property
+    def inside(self) -> bool:
+        """Whether other modes go around the matrices."""
+        return MATRICES in self.order[:-1]
+
+    @property
     def packed(self) -> bool:
         """Whether it is a span."""
-        return self.run == len(self.order) and (self.outermost or MATRICES not in self.order)
+        return self.run == len(self.order) and not self.inside
 
     def matrix(self, box: Box) -> int:
         """Elements of one matrix."""
@@ -194,7 +199,7 @@ class BatchedSide:
         they are not outermost."""
         if self.packed:
             return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
-        modes = ("row", "column") if self.outermost or MATRICES not in self.order else ("row", "column", "matrix")
+        modes = ("row", "column", "matrix")[:2 + self.inside]
         known = {**dict.fromkeys(self.order), **packed_strides(box, self.order[:self.run])}
         strides = tuple(known.get(q, 0) for q in range(len(modes)))
         return TensorParam(name, modes, element, strides, self.width, written, batch=self.outermost)
@@ -255,6 +260,12 @@ class BatchedConfig:
         return (m, k, count), (n, k, count), (m, n, count)
 
     @property
+    def operands(self) -> tuple[tuple[str, str, BatchedSide, Box], ...]:
+        """A, B and C: names, types, where their matrices are, and what a block has of them."""
+        types, sides = (self.element, self.element_b, self.output), (self.a, self.b, self.c)
+        return tuple(zip("ABC", types, sides, self.boxes, strict=True))
+
+    @property
     def sums(self) -> str:
         """The type of sums before they are converted to the accumulators' type."""
         return "int32" if self.tile.words else self.accumulator
@@ -297,7 +308,7 @@ class _Operand:
     def __init__(self, k: KernelBuilder, side: BatchedSide, box: Box, tensor: GlobalTensor,
                  threads: int, first: IntLike, limit: IntLike):
         self.k, self.side, self.box, self.tensor, self.name = k, side, box, tensor, tensor.param.name
-        self._first, self._limit, self._place = first, limit, side.order.index(MATRICES) if MATRICES in side.order else None
+        self._first, self._limit = first if MATRICES in side.order else 0, limit
         self._copy = vectors_along(0, (1, threads), side.width)
         self.vectors = prod(box[q] for q in side.order) // side.width
         self.passes = -(-self.vectors // threads)
@@ -319,8 +330,8 @@ class _Operand:
     def part_of(self, tensor: Tensor, own: bool = False) -> Tensor:
         """This part of a tensor (row, column, matrix) in memory, its own or another one: (width,
         vector)."""
-        if self._place is None or self.side.outermost:
-            first = 0 if self._place is None else self._first * (self.side.matrix(self.box) // self.side.width)
+        if not self.side.inside:
+            first = self._first * (self.side.matrix(self.box) // self.side.width)
             return domain_offset((0, first), self.vectors_of(tensor, own))
         return self.vectors_of(local_tile(domain_offset((0, 0, self._first), tensor), self.box,
                                           (0, 0, 0)), own)
@@ -332,7 +343,7 @@ class _Operand:
             every: Any = None if self.side.outermost else 0
             return self.part_of(self.tensor.at(every, self.box[:len(self.tensor.param.modes)]),
                                 own=True)
-        start = 0 if self._place is None else self._first * self.side.matrix(self.box)
+        start = self._first * self.side.matrix(self.box)
         span = domain_offset((start,), self.tensor.at(extents=(self.side.width * self.vectors,)))
         return local_tile(span, (self.side.width,), (_,))
 
@@ -360,9 +371,9 @@ class _Operand:
     @property
     def guard(self) -> Guard:
         """Which vectors exist, for this thread."""
-        if self._place is None or self.side.outermost:
+        if not self.side.inside:
             end: IntLike = self.vectors
-            if self._place is not None:
+            if self.side.outermost:
                 end = self.k.let(f"{self.name}_end",
                                  self._limit * self.side.matrix(self.box) // self.side.width)
             vectors = self.mine(make_identity_tensor((self.side.width, self.vectors)))
@@ -585,23 +596,20 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
         summary=f"C = alpha * A * B^T + beta * C with A ({m},{depth}), B ({n},{depth}), C ({m},{n}) for each matrix: "
         f"{tile}"
     )
-    sides = (("A", config.element, config.a), ("B", config.element_b, config.b),
-             ("C", config.output, config.c))
     declared = (side.declared(name, element, box, name == "C")
-                for (name, element, side), box in zip(sides, config.boxes, strict=True))
+                for name, element, side, box in config.operands)
     tensors = k.tensors(*declared, batch=config.batch_modes)
     epilogue = Epilogue(k, config, sums, config.sums)
     count = k.integer("matrices", multiple=config.multiple)
     first = k.let("first", k.block_index() * tile.matrices)
     limit = k.let("limit", minimum(count - first, tile.matrices))
     A, B, C = (_Operand(k, side, box, tensor, tile.threads, first, limit)
-               for (_name, _element, side), box, tensor in zip(sides, config.boxes, tensors,
+               for (_name, _element, side, box), tensor in zip(config.operands, tensors,
                                                                strict=True))
     epilogue.load_scalars()
 
     k.comment("Matrices of the block to shared memory")
-    sA, sB = (x.shared(f"s{x.name}", element)[_, _, _, 0]
-              for x, element in ((A, config.element), (B, config.element_b)))
+    sA, sB = (x.shared(f"s{x.name}", x.tensor.param.element)[_, _, _, 0] for x in (A, B))
     A.load(sA)
     B.load(sB)
     k.commit()

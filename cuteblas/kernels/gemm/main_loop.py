@@ -49,11 +49,7 @@ class VectorOperand(LoopOperand):
         """Declare the copies of tiles (extent, K) into a ring."""
         k, x, self._width = self.k, self.name, max(copy.values)
         k.note(f"threads that copy {x}: {copy.tv}")
-        if any(e % by for e, by in zip((self.extent, self.tile.k), copy.tile, strict=True)):
-            raise CodegenError(
-                f"{k.name}: the tile {(self.extent, self.tile.k)} of {x} does not divide into "
-                f"{copy.tile}"
-            )
+        copy.passes((self.extent, self.tile.k), f"{x} of {k.name}")
         self._source, self._target = (
             k.pin(f"t{x}{where}{x}", copy.partition(tensor, k.thread))
             for where, tensor in (("g", self.tiles), ("s", ring)))

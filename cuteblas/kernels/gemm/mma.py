@@ -198,7 +198,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
             return tiled.partition_c(tensor, tid).map_domain(runs)
 
         if config.c.covering:
-            store_by_rows(k, config, block, accumulators, partition, tile.apart(config.output))
+            store_by_rows(block, accumulators, partition, tile.apart(config.output))
         else:
             block.store(accumulators, partition)
     if status is not None:

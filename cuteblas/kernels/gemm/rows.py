@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen import CodegenError, Guard, KernelBuilder, Vector, static_extents
+from ...codegen import CodegenError, Vector, static_extents
 from ...codegen.copies import Covering
 from ...codegen.covering import CoveredTiles
 from ...layout import Layout, Tensor, _, cosize, make_layout, select
 from ...layout.symbolic import IntLike, all_of, equal, less, minimum
 from ..common import WARP, Partition, copy_element, vectors_along
-from .block import GemmBlock, GemmConfig
+from .block import GemmBlock
 
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
 
@@ -36,18 +36,13 @@ def held_bytes(rows: int, length: int, item: int, apart: int) -> int:
     return rows * (length * item + max(item, apart))
 
 
-def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: Tensor,
-                  partition: Partition, apart: int) -> None:
+def store_by_rows(block: GemmBlock, sums: Tensor, partition: Partition, apart: int) -> None:
     """The end of a kernel whose tiles of C have rows that are written as a whole.
 
     Parameters
     ----------
-    k : KernelBuilder
-        The kernel; its ring of operands begins with ``sA``.
-    config : GemmConfig
-        What it is specialised on.
     block : GemmBlock
-        The block's tiles.
+        The block's tiles, of a kernel whose ring of operands begins with ``sA``.
     sums : Tensor
         (run, rest...): a run is contiguous in C.
     partition : callable
@@ -56,15 +51,16 @@ def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: 
         Bytes of shared memory between rows, so that threads write runs of several rows to different
         banks.
     """
-    words = config.c.unit == 1 and dtype(config.output).bytes < _WORD
-    pieces = _by_words(k, config, block, partition) if words else _by_elements(k, config, block, partition, apart)
+    words = block.config.c.unit == 1 and dtype(block.config.output).bytes < _WORD
+    pieces = _by_words(block, partition) if words else _by_elements(block, partition, apart)
     block.store(sums, partition, pieces, single=words)
 
 
 @contextmanager
-def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partition: Partition,
+def _by_elements(block: GemmBlock, partition: Partition,
                  apart: int) -> Iterator[tuple[IntLike, Tensor]]:
     """Neighbouring threads write neighbours along the contiguous mode of C."""
+    k, config = block.k, block.config
     element, along = config.output, config.c.unit
     if along is None:
         raise CodegenError(f"C must be contiguous along rows or columns, got {config}")
@@ -81,24 +77,26 @@ def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partiti
     k.comment("C by rows: (1, rest_m, rest_n)")
     others = gcd(rows, k.threads // line)
     copy = vectors_along(along, (line, others) if along == 0 else (others, line))
-    source, target = k.pin("tRsC", copy.partition(held, k.thread)), k.pin("tRgC", copy.partition(block.gC, k.thread))
-    guard = block.guard("tRcC", "mn", lambda identity: copy.partition(identity, k.thread))
+
+    def mine(tensor: Tensor) -> Tensor:
+        return copy.partition(tensor, k.thread)
+
+    source, target = k.pin("tRsC", mine(held)), k.pin("tRgC", mine(block.gC))
+    guard = block.guard("tRcC", "mn", mine)
     steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
     row = k.registers("tRrC", element, Layout((1, lines)))
     with k.loops((steps,)) as (step,):
         at = (_, step, _) if along == 0 else (_, _, step)
         k.copy(Vector(1), source[at], row)
-        k.copy(Vector(1), row, target[at], guard=guard
-               and Guard(guard.coordinates[at], guard.extents))
+        k.copy(Vector(1), row, target[at], guard=guard and guard[at])
 
 
 @contextmanager
-def _by_words(k: KernelBuilder, config: GemmConfig, block: GemmBlock,
-              partition: Partition) -> Iterator[tuple[IntLike, Tensor]]:
+def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike, Tensor]]:
     """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words
     of memory that are whole, then the elements that are alone in theirs.
     """
-    tile, element = config.tile, config.output
+    k, tile, element = block.k, block.config.tile, block.config.output
 
     def turned(tensor: Tensor) -> Tensor:
         """(M, N) as tiles of rows: (run, row, 1)."""
@@ -116,13 +114,12 @@ def _by_words(k: KernelBuilder, config: GemmConfig, block: GemmBlock,
     yield 0, k.pin("tCsC", partition(select(elements, 1, 0)))
     k.barrier()
     k.comment("C by words: (1, words, rows, 1)")
-    source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC",
-                                                              part(tiles.words)), part(tiles.begin)
+    source, target = k.pin("tWsC", part(words)), k.pin("tWgC", part(tiles.words))
+    begin = part(tiles.begin)
     coordinates = block.coordinates("tWcC", "mn",
                                     lambda identity: part(tiles.coordinates(turned(identity))))
-    rows, columns = block.extents["m"], k.let("columns",
-                                              minimum(block.extents["n"]
-                                                      - coordinates(0, 0, 0, 0)[1], tile.n))
+    rows, left = block.extents["m"], block.extents["n"] - coordinates(0, 0, 0, 0)[1]
+    columns = k.let("columns", minimum(left, tile.n))
     held = k.registers("tWrC", "b32", Layout(static_extents(source)))
     k.copy(Covering(1), source, held)
     with k.loops(static_extents(source)) as at:

@@ -19,7 +19,7 @@ from functools import cache
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen import CodegenError, Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
+from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
@@ -260,11 +260,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
     tile, mma, accumulator = config.tile, config.tile.mma, config.scalars
-    if tile.m % mma.tile[0] or tile.n % mma.tile[1]:
-        raise CodegenError(
-            f"{config.name}: the tile {(tile.m, tile.n)} of C does not divide into {mma.tile}"
-        )
-
+    passes = mma.passes((tile.m, tile.n), f"C of {config.name}")
     k = builder(
         config,
         config.name,
@@ -275,13 +271,12 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         f"threads of C {mma.tv_c}"
     )
     block = GemmBlock(k, config, accumulator)
-    rest_m, rest_n = tile.m // mma.tile[0], tile.n // mma.tile[1]
     k.comment("Operands: copies to shared memory (values, rest, rest_k, k tile | stage), fragments "
               "(values, rest | register buffer)")
     operands = [_Operand(block, mode) for mode in range(2)]
     rounds = tile.totals is not None and dtype(accumulator).kind in "fc"
     chains = tile.chains if rounds else 1
-    tCrC = k.registers("tCrC", accumulator, Layout((tile.values, rest_m, rest_n, chains)))
+    tCrC = k.registers("tCrC", accumulator, Layout((tile.values, *passes, chains)))
     k.fill(tCrC)
 
     plain = {*config.elements, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
@@ -309,7 +304,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         return mma.partition_c(tensor, k.thread).map_domain(runs)
 
     if config.c.covering:
-        store_by_rows(k, config, block, sums.map_domain(runs), partition, tile.apart)
+        store_by_rows(block, sums.map_domain(runs), partition, tile.apart)
     else:
         block.store(sums.map_domain(runs), partition)
     return k.build()
