@@ -172,14 +172,14 @@ def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
 def output_span(p: GemmProblem) -> int:
     """The largest span of C and of the matrices of the epilogue."""
     fusion = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
-    return max(operand_span(x, (p.m, p.n), p.batch) for x in (p.c, *(x for _name, x in fusion)))
+    return max(operand_span(x, p.shape, p.batch) for x in (p.c, *(x for _name, x in fusion)))
 
 
 def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
     """Elements of the widest vector, at most so many, that an address and these extents and
     strides allow.
     """
-    item = dtype(x.dtype).bytes
+    item = x.item
     return gcd(most, max(1, VECTOR_BYTES // item), max(1, x.alignment // item), *multiples)
 
 
@@ -202,8 +202,8 @@ def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
 
     def matrix(name: str, x: Operand) -> FusedMatrix:
         strides = tuple(s if s in (0, 1) else 0 if n == 1 else None
-                        for s, n in zip(x.strides, (p.m, p.n), strict=True))
-        others = (p.m, p.n)[run_mode], x.strides[1 - run_mode], *x.batch_strides
+                        for s, n in zip(x.strides, p.shape, strict=True))
+        others = p.shape[run_mode], x.strides[1 - run_mode], *x.batch_strides
         width = vector_width(x, most, *others) if x.strides[run_mode] == 1 else 1
         return FusedMatrix(name, x.dtype, strides, width)       # type: ignore[arg-type]
 
@@ -244,7 +244,7 @@ def majorness(operand: Operand, extents: tuple[int, int]) -> int | None:
 
 def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str | None:
     """Why no tensor map describes an operand, or ``None`` if one does."""
-    major, item = majorness(operand, extents), dtype(operand.dtype).bytes
+    major, item = majorness(operand, extents), operand.item
     if major is None:
         return f"no mode of {name} has stride 1"
     others = [(extents[1 - major], operand.strides[1 - major])]
@@ -279,7 +279,7 @@ def operand_map(box: TmaBox, operand: Operand, extents: tuple[int, int], batch: 
     """The tensor map of an operand that :func:`why_not_mapped` does not refuse: its planes of
     digits, if it has several, then batch modes, innermost first.
     """
-    inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // dtype(operand.dtype).bytes
+    inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // operand.item
     strides = [s if n > 1 or mode == box.inner_mode
                else max(row, -(-extents[box.inner_mode] // row) * row)
                for mode, (n, s) in enumerate(zip(extents, operand.strides, strict=True))]
@@ -356,7 +356,7 @@ def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
     With ``most`` 1 it holds single elements.
     """
     unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
-    whole = p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(
+    whole = p.c.alignment % (2 * p.c.item) == 0 and not any(
         x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)
     )
     return OperandAccess(unit, most if unit == 1 and whole else 1)
@@ -365,7 +365,7 @@ def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
 def why_not_staged(p: GemmProblem) -> str | None:
     """Why no tensor map can write C, whose rows should be contiguous along N; ``None`` if one
     can."""
-    item = dtype(p.c.dtype).bytes
+    item = p.c.item
     if p.c.strides[1] != 1:
         return "it is not contiguous along rows or columns"
     if p.c.alignment % _TMA_ALIGNMENT:
@@ -418,7 +418,7 @@ def tiles_of_c(p: GemmProblem, tile: tuple[int, int], slices: int = 1) -> int:
     """Tiles that are computed, of all matrices of the batch: of slices of K all, also where a
     triangle is written."""
     of_each = tiles_of_triangle(p.m, tile) if p.triangle and slices == 1 else -(-p.m // tile[0]) * -(-p.n // tile[1])
-    return of_each * prod(p.batch)
+    return of_each * p.matrices
 
 
 def of_triangle(p: GemmProblem, slices: int = 1) -> str:

@@ -78,6 +78,11 @@ class Operand:
     conj: bool = False
     alignment: int = 16
 
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return dtype(self.dtype).bytes
+
     def tensor(self, role: str, extents: tuple[int, ...]) -> Tensor:
         """It with the extents of its modes and of the batch modes."""
         strides = *self.strides, *self.batch_strides
@@ -202,14 +207,29 @@ class GemmProblem:
     @property
     def tensors(self) -> Iterator[Tensor]:
         """A, B and C."""
-        for role, (x, extents) in zip("abc", (*self.inputs, (self.c, (self.m, self.n))),
+        for role, (x, extents) in zip("abc", (*self.inputs, (self.c, self.shape)),
                                       strict=True):
             yield x.tensor(role, (*extents, *self.batch))
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of C."""
+        return self.m, self.n
+
+    @property
+    def matrices(self) -> int:
+        """Matrices of the batch."""
+        return prod(self.batch)
+
+    @property
     def outputs(self) -> int:
         """Elements of C, of all matrices of the batch."""
-        return prod((self.m, self.n, *self.batch))
+        return self.m * self.n * self.matrices
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of a sum."""
+        return dtype(self.accumulator).bytes
 
     @property
     def is_gram(self) -> bool:
@@ -362,6 +382,11 @@ class Storage:
     conj: bool = False
     alignment: int = 16
 
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return dtype(self.dtype).bytes
+
 
 @dataclass(frozen=True)
 class ContractionProblem:
@@ -425,7 +450,7 @@ class ContractionProblem:
         for column, (role, x, groups) in enumerate((("a", self.a, ((self.m, 1), (self.k, 1))),
                                                     ("b", self.b, ((self.n, 1), (self.k, 2))),
                                                     ("c", self.c, ((self.m, 2), (self.n, 2)))), 1):
-            yield Tensor(role, dtype(x.dtype).bytes, tuple(
+            yield Tensor(role, x.item, tuple(
                 (mode[0], mode[at]) for modes, at in (*groups, (self.batch, column))
                 for mode in modes))
 
@@ -479,6 +504,11 @@ class ReductionProblem:
     def accumulator(self) -> str:
         """The type in which elements are combined."""
         return self.compute or dtype(self.x.dtype).accumulator
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of what elements are combined in."""
+        return dtype(self.accumulator).bytes
 
     @property
     def roles(self) -> tuple[str, ...]:

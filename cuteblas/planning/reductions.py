@@ -102,8 +102,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     """
     _check(problem)
     if 0 in (problem.i, *problem.batch):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
-                    seconds=0.0)
+        return Plan.nothing(problem, device)
     choice = _choose(_canonical(problem), device)
     source, *_second, target = problem.roles
     workspace = Workspace()
@@ -227,7 +226,7 @@ def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
     return Work("fused multiply-adds", "copies",
                 instructions=steps * prod(choice.tile) * inputs / _ISSUED + OF_A_WARP * warps,
                 warps=warps, moved=compulsory_bytes(p), **turns,
-                **added(choice.slices, p.i * prod(p.batch) * dtype(p.accumulator).bytes))
+                **added(choice.slices, p.i * prod(p.batch) * p.sum_bytes))
 
 
 def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
@@ -246,7 +245,7 @@ def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
                  steps // 2) if steps >= _LEAST_STEPS else 1
     if device.workspace_limit is not None:
         slices = min(slices, device.workspace_limit // (p.i * prod(p.batch)
-                                                        * dtype(p.accumulator).bytes))
+                                                        * p.sum_bytes))
     chunk = -(-steps // max(1, slices)) * tile[1]
     return ReductionChoice(threads, width, lanes, tile, max(1, -(-p.j // chunk)) if chunk else 1,
                            chunk)

@@ -300,8 +300,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     """Plan a contraction on ``gemm_simt`` with nested modes. See :func:`plan_contraction`."""
     _check(problem)
     if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
-                    seconds=0.0)
+        return Plan.nothing(problem, device)
     p = canonical(problem)
     if p.precision not in ("auto", "ieee"):
         raise ValueError(
@@ -349,7 +348,7 @@ def _merged_stride(group: Pairs) -> int | None:
 def _matrices(t: _Tensor) -> Operand | Packed:
     """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix
     has is contiguous."""
-    item, groups = dtype(t.storage.dtype).bytes, (t.first, t.second)
+    item, groups = t.storage.item, (t.first, t.second)
     merged_strides = tuple(map(_merged_stride, groups))
     extents = tuple(prod(_extents(group)) for group in groups)
     matrices = prod(n for n, s in t.batch if s)

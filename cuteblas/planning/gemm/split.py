@@ -245,10 +245,10 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> _Readings:
         limit = (most + _RESERVED) // resident - _RESERVED
         read = partial(_reading, k=p.k, threads=threads, limit=limit, short=along and resident > 1)
         alone = [read(x, rows, clusters=_CLUSTERS)
-                 for x, rows in zip(operands, (p.m, p.n), strict=True)]
+                 for x, rows in zip(operands, p.shape, strict=True)]
         size = max(x.cluster for x in alone)               # a launch has clusters of one size
         a, b = (found if found.cluster in (1, size) else read(x, rows, clusters=(size,))
-                for found, x, rows in zip(alone, operands, (p.m, p.n), strict=True))
+                for found, x, rows in zip(alone, operands, p.shape, strict=True))
         if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster
                for x in (a, b)):
             break
@@ -362,7 +362,7 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
 def _room(p: GemmProblem) -> int:
     """The workspace that a product may have if it can be cut so: as many bytes as its operands, and
     a few more."""
-    return sum(stored_elements(p)) * dtype(p.a.dtype).bytes + _BESIDE
+    return sum(stored_elements(p)) * p.a.item + _BESIDE
 
 
 def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Blocks:
@@ -402,7 +402,7 @@ def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[Tiling]:
     """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which
     no tile is cut twice."""
-    parts, most, item = parts_of(p), device.multiprocessors, dtype(p.a.dtype).bytes
+    parts, most, item = parts_of(p), device.multiprocessors, p.a.item
     steps, products = -(-parts * p.k // DEPTH), len(form.main) + len(form.corrections)
     sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
     prepared = sum(elements * (item + 2 * form.planes * numbers) for elements, numbers in sides)

@@ -76,9 +76,9 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
         return f"it multiplies integers of one type, not {p.a.dtype} by {p.b.dtype}"
     sums = dtype(p.accumulator)
     if sums.kind not in "iub" or (sums.bytes > _BYTES_OF_SUMS and p.digits
-                                  * dtype(p.a.dtype).bytes < sums.bytes):
+                                  * p.a.item < sums.bytes):
         return f"wgmma sums bytes in int32, not in {p.accumulator}"
-    if max(dtype(p.a.dtype).bytes, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
+    if max(p.a.item, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
         return f"planes of digits have at most {_MOST_BATCH_MODES - 1} batch modes"
     return None
 
@@ -87,7 +87,7 @@ def why_not_read(p: GemmProblem, name: str) -> str | None:
     """Why an operand, A or B, cannot be read in place, or ``None`` if it can."""
     operand, extents = p.inputs["AB".index(name)]
     exact = is_exact(p)
-    if exact and dtype(operand.dtype).bytes > 1:
+    if exact and operand.item > 1:
         return f"wgmma multiplies bytes, but {name} is {operand.dtype}"
     if (p.precision == "tf32" or exact) and majorness(operand, extents) == 0:
         read = "bytes" if exact else "32-bit elements"
@@ -203,9 +203,9 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
     """A tiling and what it does."""
     chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
-    clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, dtype(p.accumulator).bytes)
+    clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, p.sum_bytes)
     tiles = clusters / most if divided else -(-clusters // (most // size))
-    of_c = max(_BYTES_OF_SUMS, dtype(p.c.dtype).bytes if slices == 1 else sums)
+    of_c = max(_BYTES_OF_SUMS, p.c.item if slices == 1 else sums)
     counted = on_wgmma(rows, columns, steps)
     counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(*x))
                                        for x, extent in zip(p.inputs, (rows, columns / size),
@@ -237,13 +237,13 @@ def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
     """Whether rows of an operand begin inside of sectors, so that TMA asks for each of its lines
     twice."""
     other = 1 - (majorness(x, extents) or 0)
-    return extents[other] > 1 and x.strides[other] * dtype(x.dtype).bytes % _SECTOR > 0
+    return extents[other] > 1 and x.strides[other] * x.item % _SECTOR > 0
 
 
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile,
             may_split_k: bool) -> Iterator[Choice[WgmmaTile]]:
     """Each block has whole tiles, of all of K or of slices."""
-    item, slices = dtype(p.accumulator).bytes, 1
+    item, slices = p.sum_bytes, 1
     depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
     while True:
         yield _tiling(p, tile, slices, 0, device)
@@ -280,7 +280,7 @@ def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
     short = replace(config, clipped=True).boxes
     beyond = any(
         -extent % size >= box.rows
-        for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True)
+        for extent, size, box in zip(p.shape, config.mma.tile, short, strict=True)
     )
     return beyond and 2 * sum(box.nbytes // box.swizzle
                               for box in short) >= prod(config.mma.tile) // _MULTIPLIED
