@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem",
-           "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Operand", "Problem",
-           "ReductionProblem", "ScalarKind", "Storage", "Tensor", "transposed", "with_matrices"]
+           "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Ints", "Modes", "Operand", "Pair",
+           "Problem", "ReductionProblem", "ScalarKind", "Storage", "Tensor", "transposed", "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call
 passes a number, or that each call passes the address of a number in device memory."""
 
-Modes = tuple[tuple[int, ...], ...]
+Ints = tuple[int, ...]
+"""Extents or strides of some modes."""
+
+Pair = tuple[int, int]
+"""Extents or strides of a matrix."""
+
+Modes = tuple[Ints, ...]
 T = TypeVar("T")
 
 
@@ -45,7 +51,7 @@ class Tensor(NamedTuple):
 
     role: str
     item: int
-    modes: tuple[tuple[int, int], ...]
+    modes: tuple[Pair, ...]
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class Operand:
     """
 
     dtype: str
-    strides: tuple[int, int]
-    batch_strides: tuple[int, ...] = ()
+    strides: Pair
+    batch_strides: Ints = ()
     conj: bool = False
     alignment: int = 16
 
@@ -83,7 +89,7 @@ class Operand:
         """Bytes of an element."""
         return dtype(self.dtype).bytes
 
-    def tensor(self, role: str, extents: tuple[int, ...]) -> Tensor:
+    def tensor(self, role: str, extents: Ints) -> Tensor:
         """It with the extents of its modes and of the batch modes."""
         strides = *self.strides, *self.batch_strides
         return Tensor(role, dtype(self.dtype).bytes, tuple(zip(extents, strides, strict=True)))
@@ -163,7 +169,7 @@ class GemmProblem:
     a: Operand
     b: Operand
     c: Operand
-    batch: tuple[int, ...] = ()
+    batch: Ints = ()
     alpha: ScalarKind = "one"
     beta: ScalarKind = "zero"
     precision: str = "auto"
@@ -195,11 +201,11 @@ class GemmProblem:
         return 0 if self.alpha == "zero" else self.k
 
     @property
-    def inputs(self) -> tuple[tuple[Operand, tuple[int, int]], tuple[Operand, tuple[int, int]]]:
+    def inputs(self) -> tuple[tuple[Operand, Pair], tuple[Operand, Pair]]:
         """A and B, each with its extents."""
         return (self.a, (self.m, self.k)), (self.b, (self.n, self.k))
 
-    def map_inputs(self, function: Callable[[Operand, tuple[int, int]], T]) -> tuple[T, T]:
+    def map_inputs(self, function: Callable[[Operand, Pair], T]) -> tuple[T, T]:
         """Call a function with A and its extents, and with B and its."""
         a, b = self.inputs
         return function(*a), function(*b)
@@ -212,7 +218,7 @@ class GemmProblem:
             yield x.tensor(role, (*extents, *self.batch))
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> Pair:
         """Rows and columns of C."""
         return self.m, self.n
 
@@ -333,9 +339,9 @@ class CopyProblem:
     'transpose'
     """
 
-    shape: tuple[int, ...]
-    src_strides: tuple[int, ...]
-    dst_strides: tuple[int, ...]
+    shape: Ints
+    src_strides: Ints
+    dst_strides: Ints
     itemsize: int
     src_alignment: int = 16
     dst_alignment: int = 16
@@ -495,7 +501,7 @@ class ReductionProblem:
     j: int
     x: Operand
     r: Operand
-    batch: tuple[int, ...] = ()
+    batch: Ints = ()
     op: Literal["sum", "max", "min"] = "sum"
     compute: str | None = None
     y: Operand | None = None

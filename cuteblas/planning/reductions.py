@@ -187,7 +187,7 @@ def _check(p: ReductionProblem) -> None:
     """Refuse what has no result."""
     if p.op not in OPERATIONS:
         raise ValueError(f"op is one of {', '.join(map(repr, OPERATIONS))}, got {p.op!r}")
-    if (refused := why_not_reduced(p)) is not None:
+    if refused := why_not_reduced(p):
         raise TypeError(refused)
     if p.j == 0 and p.op != "sum":
         raise ValueError(

@@ -37,14 +37,14 @@ from ..operands import (
     view,
 )
 from ..plan import place
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed, with_matrices
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed, with_matrices
 from .family import Family, Made
 from .simt import types
 from .slices import Choice
 
 __all__ = ["BATCHED", "plan_batched", "why_not_batched"]
 
-Pads = tuple[int, int]
+Pads = Pair
 
 _MOST = 64                           # rows and columns of C
 _MOST_BYTES = 48 << 10               # of A and B of one matrix
@@ -125,7 +125,7 @@ class _Matrices:
         How many of them follow each other without gaps.
     """
 
-    def __init__(self, operand: Operand, extents: tuple[int, int], p: GemmProblem):
+    def __init__(self, operand: Operand, extents: Pair, p: GemmProblem):
         self.operand, self.extents, self.count = operand, extents, p.matrices
         self.item = operand.item
         modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True))
@@ -208,7 +208,7 @@ def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
              lane // (tn * tm * tile.depth)) for lane in lanes]
 
 
-def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> tuple[int, int]:
+def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> Pair:
     """Wavefronts in which a warp loads all that it needs of an operand, and how many loads these
     are."""
     along, inner, each = held

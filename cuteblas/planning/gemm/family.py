@@ -114,7 +114,7 @@ class Family:
         ValueError
             If the kernel does not take the problem, or for more blocks than a grid can have.
         """
-        if (refused := self.why_not(problem, device)) is not None:
+        if refused := self.why_not(problem, device):
             raise ValueError(f"{self.name} cannot compute this: {refused}")
         return self.planned(problem, device,
                             choice or least(self.choices(problem, device), device), **own)

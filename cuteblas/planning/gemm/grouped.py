@@ -273,7 +273,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     """
     groups: dict[tuple, list[Member]] = {}
     for index, p in enumerate(problem.problems):
-        if (refusal := _refusal(p)) is not None:
+        if refusal := _refusal(p):
             raise ValueError(f"problem {index}: {refusal}")
         for member in _members(index, p):
             family = _family(member.problem, device)

@@ -329,7 +329,7 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
     slices, outputs, sums, thin = -(-p.k // chunk), p.outputs, dtype(tile.atom.accumulator).bytes, is_thin(tile)
-    blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices) * slices, p.c.item
+    blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.c.item
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
     turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
     pair = min(VECTOR_BYTES, _PAIR * of_c)

@@ -54,6 +54,7 @@ from ..operands import (
     tiles_of_c,
     vector_access,
     why_not_on_wgmma,
+    why_not_types,
 )
 from ..plan import Argument, Launch, Role, Workspace, aligned, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -87,13 +88,11 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
         return "it computes all of C, not a triangle"
-    if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype,
-                                                      p.accumulator} != {p.a.dtype}:
-        return (
-            f"it multiplies float64 by float64 or complex128 by complex128, not {p.a.dtype} by {p.b.dtype} "
-            f"summed in {p.accumulator}"
-        )
-    if (refused := why_not_on_wgmma(p, device)) is not None:
+    if refused := why_not_types(p, "float64", "complex128"):
+        return refused
+    if p.c.dtype != p.a.dtype:
+        return f"C is {p.c.dtype}, not {p.a.dtype} as A and B"
+    if refused := why_not_on_wgmma(p, device):
         return refused
     if p.k > MOST_DEPTH:
         return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"
@@ -350,9 +349,7 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         of_rows = place(side.exponents, 4 * side.first_row(block, row))
         values[f"E{name}"] = View(of_rows, (1,), side.row_strides(p))
-    rows, columns = config.tile
-    blocks = -(-p.m // rows) * -(-p.n // columns) * p.matrices
-    return bind(restore(config), p, blocks, **values)
+    return bind(restore(config), p, tiles_of_c(p, config.tile, True), **values)
 
 
 def _work(p: GemmProblem, device: DeviceInfo) -> Work:

@@ -134,7 +134,7 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
     k, sums, outputs = p.depth, p.sum_bytes, p.outputs
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
-    blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
+    blocks = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices
     c, of_c = _written(p, tile, device), p.c.item if slices == 1 else sums
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
     turns = blocks_in_turns(blocks, resident_blocks(tile), -(-chunk // tile.k), tile.stages, device)

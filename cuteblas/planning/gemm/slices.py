@@ -18,6 +18,7 @@ from ..operands import (
     output_span,
     power_of_two,
     specialised,
+    tiles_of_c,
     unit_mode,
 )
 from ..plan import Launch, place
@@ -154,5 +155,4 @@ def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
                          max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
                          triangle=None if p.triangle == "both" else p.triangle)
-    blocks = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * p.matrices
-    return bind(reduce_split(config), p, blocks, gate=gate, W=place("workspace"), S=count)
+    return bind(reduce_split(config), p, tiles_of_c(p, config.tile, True), gate=gate, W=place("workspace"), S=count)

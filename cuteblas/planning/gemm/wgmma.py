@@ -38,7 +38,7 @@ from ..operands import (
     why_not_staged,
 )
 from ..plan import Argument, Launch, Plan, Workspace, place
-from ..problem import DeviceInfo, GemmProblem, Operand
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair
 from .family import NATIVE_PRECISIONS, Family, Made
 from .slices import MIN_SLICE, Choice, most_workspace, reduction, sliced, workspace_bytes
 
@@ -54,15 +54,13 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     if not exact and p.precision != "tf32" and (not dtype(p.a.dtype).is_stored
                                                 or p.b.dtype != p.a.dtype):
         return f"it multiplies float16 by float16 or bfloat16 by bfloat16, not {p.a.dtype} by {p.b.dtype}"
-    if exact and (refused := _why_not_bytes(p)) is not None:
+    if exact and (refused := _why_not_bytes(p)):
         return refused
     if not exact and p.accumulator != "float32":
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
     if p.precision == "ieee" and not exact:
         return "precision='ieee' rounds every float32 sum, but tensor cores truncate within a step"
-    if (refused := why_not_on_wgmma(p, device)) is not None:
-        return refused
-    return why_not_read(p, "A") or why_not_read(p, "B")
+    return why_not_on_wgmma(p, device) or why_not_read(p, "A") or why_not_read(p, "B")
 
 
 def is_exact(p: GemmProblem) -> bool:
@@ -131,7 +129,7 @@ class WgmmaTile:
         return tiles_of_c(p, self.extents)
 
     @property
-    def extents(self) -> tuple[int, int]:
+    def extents(self) -> Pair:
         """Rows and columns of C that a cluster computes."""
         return 64 * self.groups * self.cluster.m, self.columns * self.cluster.n
 
@@ -233,7 +231,7 @@ def _across_sectors(p: GemmProblem) -> bool:
     return any(p.map_inputs(_begins_inside))
 
 
-def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
+def _begins_inside(x: Operand, extents: Pair) -> bool:
     """Whether rows of an operand begin inside of sectors, so that TMA asks for each of its lines
     twice."""
     other = 1 - (majorness(x, extents) or 0)
@@ -299,7 +297,7 @@ def _numbers(p: GemmProblem) -> str:
     return f"{numbers_are} on tensor cores, float32 accumulation"
 
 
-def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
+def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> Pair:
     """Bytes of a tile of sums and of a flag for each block that shares tiles."""
     warpgroups = tile.groups * device.multiprocessors
     return 4 * 64 * tile.columns * warpgroups, 4 * warpgroups
