@@ -38,7 +38,7 @@ from ..operands import (
 )
 from ..plan import place
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed, with_matrices
-from .family import Family, Made
+from .family import Family, Made, why_not_plain
 from .simt import types
 from .slices import Choice
 
@@ -72,11 +72,7 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     bytes_of_one = p.k * (p.m * p.a.item + p.n * p.b.item)
     if bytes_of_one > _MOST_BYTES:
         return f"A and B of one product take {bytes_of_one} bytes, more than {_MOST_BYTES}"
-    if p.triangle is not None:
-        return "it writes all of C, not a triangle"
-    if p.digits > 1 or p.variant not in (None, "gemm_batched"):
-        return "only gemm_wgmma multiplies planes of digits"
-    return None
+    return why_not_plain(p)
 
 
 def _cut(p: GemmProblem) -> GemmProblem:

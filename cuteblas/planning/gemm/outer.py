@@ -22,7 +22,7 @@ from ..operands import (
     specialised,
 )
 from ..problem import DeviceInfo, GemmProblem
-from .family import Family, Made
+from .family import Family, Made, why_not_plain
 from .simt import simt_access, types
 from .slices import Choice
 
@@ -71,12 +71,8 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"K is {p.k}, more than {DEEPEST}"
     if not p.depth:
         return "there is nothing to multiply"
-    if p.precision not in ("auto", "ieee"):
-        return f"it does not support precision={p.precision!r}"
-    if p.triangle:
-        return "it writes all of C, not a triangle"
-    if p.digits != 1 or p.variant not in (None, "gemm_outer"):
-        return "it does not multiply planes of bytes"
+    if refused := why_not_plain(p):
+        return refused
     p = oriented(p, 1).problem
     item, pitch = p.c.item, _pitch(p)
     if p.c.strides[1] != 1 and p.n > 1:

@@ -29,7 +29,7 @@ from ..operands import (
 )
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Family, Made
+from .family import Family, Made, why_not_plain
 from .simt import fused_unit, types
 from .slices import Choice, adding_threads, in_slices, most_workspace
 
@@ -81,13 +81,7 @@ def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
     if min(p.m, p.n) > MOST_COLUMNS:
         return f"the result has more than {MOST_COLUMNS} rows and more than {MOST_COLUMNS} columns"
-    if p.precision not in ("auto", "ieee"):
-        return f"it does not support precision={p.precision!r}"
-    if p.triangle:
-        return "it writes all of C, not a triangle"
-    if p.digits != 1:
-        return "it does not multiply planes of bytes"
-    return None
+    return why_not_plain(p)
 
 
 def _facing(p: GemmProblem) -> Oriented:
