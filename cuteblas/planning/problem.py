@@ -512,6 +512,11 @@ class ReductionProblem:
         return self.compute or dtype(self.x.dtype).accumulator
 
     @property
+    def outputs(self) -> int:
+        """Elements of R, of all indices of the batch."""
+        return self.i * prod(self.batch)
+
+    @property
     def sum_bytes(self) -> int:
         """Bytes of what elements are combined in."""
         return dtype(self.accumulator).bytes
