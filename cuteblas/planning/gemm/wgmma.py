@@ -306,14 +306,13 @@ def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> Pair:
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
     p, workspace = facing.original, Workspace()
     if choice.slices == 1:
-        launches, config, reason = _product(facing, device, choice, place("c"), workspace)
-        return Made(launches, workspace.nbytes, reason, config)
+        return _product(facing, device, choice, place("c"), workspace)
     each = oriented(replace(sliced(p, choice.slices, choice.chunk), k=choice.chunk), 1)
     tiling = least(_tilings(each.problem, device, may_split_k=False), device)
     output = workspace.take(workspace_bytes(p, choice.slices))
-    launches, config, reason = _product(each, device, tiling, output, workspace)
-    return Made((*launches, reduction(p, choice.slices)), workspace.nbytes,
-                f"{reason};{choice.in_slices.removeprefix(',')}", config)
+    made = _product(each, device, tiling, output, workspace)
+    return made._replace(launches=(*made.launches, reduction(p, choice.slices)),
+                         reason=f"{made.reason};{choice.in_slices.removeprefix(',')}")
 
 
 WGMMA = Family("gemm_wgmma", why_not_wgmma, _tilings, _made,
@@ -329,16 +328,15 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
 
 
 def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], output: Argument,
-             workspace: Workspace) -> tuple[tuple[Launch, ...], WgmmaConfig, str]:
-    """The launches that multiply, and why they are as they are."""
+             workspace: Workspace) -> Made:
+    """What multiplies into a part of the memory."""
     p, tile = facing.problem, choice.tile
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
     unstaged = why_not_staged(p)
     config = specialised(
-        WgmmaConfig, p, pairs_along_n(p), output_span(p), element=_element(p), columns=tile.columns,
-        stages=tile.stages, cluster=tile.cluster, groups=tile.groups, k_major_a=major_a,
-        k_major_b=major_b, staged=staging(p), divided=choice.divided > 0, digits=p.digits,
-        parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
+        WgmmaConfig, p, pairs_along_n(p), output_span(p), element=_element(p), **vars(tile),
+        k_major_a=major_a, k_major_b=major_b, staged=staging(p), divided=choice.divided > 0,
+        digits=p.digits, parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     # C takes twice as much in float32
@@ -352,13 +350,11 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     values: dict[str, Any] = {"C": view(p.c, output, staged)}
     for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
         values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
-    before: tuple[Launch, ...] = ()
-    divided = ""
+    before, divided = list[Launch](), ""
     if choice.divided:
-        blocks = most
-        sums, flags = (workspace.take(nbytes) for nbytes in _shared_bytes(tile, device))
-        before = launch(clear_words(), (1, 1, 1), words=flags,
-                        count=_shared_bytes(tile, device)[1] // 4),
+        blocks, shared = most, _shared_bytes(tile, device)
+        sums, flags = map(workspace.take, shared)
+        before.append(launch(clear_words(), (1, 1, 1), words=flags, count=shared[1] // 4))
         divided = f", {choice.divided} of them divided along K between all blocks"
         values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:
@@ -373,4 +369,4 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
         + of_triangle(p)
         + facing.note
     )
-    return (*before, multiply), config, reason
+    return Made((*before, multiply), workspace.nbytes, reason, config)
