@@ -25,7 +25,9 @@ from .problem import (
     CopyProblem,
     DeviceInfo,
     GemmProblem,
+    Ints,
     Operand,
+    Pair,
     Storage,
     transposed,
 )
@@ -71,6 +73,7 @@ __all__ = [
     "why_not_mapped",
     "why_not_on_wgmma",
     "why_not_staged",
+    "why_not_types",
     "width_along",
     "written",
 ]
@@ -108,9 +111,9 @@ class OwnBatch:
         Their extents, and the operand's strides.
     """
 
-    modes: tuple[int, ...]
-    extents: tuple[int, ...]
-    strides: tuple[int, ...]
+    modes: Ints
+    extents: Ints
+    strides: Ints
 
     @classmethod
     def of(cls, p: GemmProblem, x: Operand) -> OwnBatch:
@@ -118,7 +121,7 @@ class OwnBatch:
         found = [(i, p.batch[i], s) for i, s in enumerate(x.batch_strides) if s][::-1]
         return cls(*zip(*found, strict=True)) if found else cls((), (), ())
 
-    def spread(self, strides: Iterable[int], p: GemmProblem) -> tuple[int, ...]:
+    def spread(self, strides: Iterable[int], p: GemmProblem) -> Ints:
         """Strides along these, and 0 along the problem's others, innermost first."""
         own = dict(zip(self.modes, strides, strict=True))
         return tuple(own.get(i, 0) for i in range(len(p.batch) - 1, -1, -1))
@@ -129,23 +132,23 @@ class OwnBatch:
                 **batch_values(self.extents[::-1])}
 
 
-def stored_elements(p: GemmProblem) -> tuple[int, int]:
+def stored_elements(p: GemmProblem) -> Pair:
     """Elements of A and of B; those that broadcasting repeats count once."""
     return p.map_inputs(lambda x, extents: prod((*extents, *OwnBatch.of(p, x).extents)))
 
 
-def span(modes: Iterable[tuple[int, int]]) -> int:
+def span(modes: Iterable[Pair]) -> int:
     """Largest distance in elements between two elements of a tensor with modes of (extent,
     stride)."""
     return sum(max(0, n - 1) * abs(s) for n, s in modes)
 
 
-def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> int:
+def operand_span(operand: Operand, extents: Pair, batch: Ints) -> int:
     """Largest distance in elements between two elements of an operand."""
     return span(zip((*extents, *batch), (*operand.strides, *operand.batch_strides), strict=True))
 
 
-def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, tuple[int, int]]:
+def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, Pair]:
     """The roles that a plan writes, each with the bytes that it reaches before and from its
     address."""
     found, targets = {}, [*p.tensors][-1:]
@@ -172,18 +175,18 @@ def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
 def output_span(p: GemmProblem) -> int:
     """The largest span of C and of the matrices of the epilogue."""
     fusion = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
-    return max(operand_span(x, (p.m, p.n), p.batch) for x in (p.c, *(x for _name, x in fusion)))
+    return max(operand_span(x, p.shape, p.batch) for x in (p.c, *(x for _name, x in fusion)))
 
 
 def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
     """Elements of the widest vector, at most so many, that an address and these extents and
     strides allow.
     """
-    item = dtype(x.dtype).bytes
+    item = x.item
     return gcd(most, max(1, VECTOR_BYTES // item), max(1, x.alignment // item), *multiples)
 
 
-def width_along(mode: int, operand: Operand, extents: tuple[int, int], most: int) -> int:
+def width_along(mode: int, operand: Operand, extents: Pair, most: int) -> int:
     """Elements of vectors along a mode with stride 1, be the stride of a mode of extent 1 what
     it is.
     """
@@ -202,8 +205,8 @@ def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
 
     def matrix(name: str, x: Operand) -> FusedMatrix:
         strides = tuple(s if s in (0, 1) else 0 if n == 1 else None
-                        for s, n in zip(x.strides, (p.m, p.n), strict=True))
-        others = (p.m, p.n)[run_mode], x.strides[1 - run_mode], *x.batch_strides
+                        for s, n in zip(x.strides, p.shape, strict=True))
+        others = p.shape[run_mode], x.strides[1 - run_mode], *x.batch_strides
         width = vector_width(x, most, *others) if x.strides[run_mode] == 1 else 1
         return FusedMatrix(name, x.dtype, strides, width)       # type: ignore[arg-type]
 
@@ -218,7 +221,7 @@ def unit_mode(operand: Operand) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def vector_access(operand: Operand, extents: tuple[int, int],
+def vector_access(operand: Operand, extents: Pair,
                   most_bytes: int = VECTOR_BYTES) -> OperandAccess:
     """How threads access an operand: along a mode with stride 1, in vectors as wide as its address
     and the other strides allow."""
@@ -234,7 +237,7 @@ def vector_access(operand: Operand, extents: tuple[int, int],
     return best
 
 
-def majorness(operand: Operand, extents: tuple[int, int]) -> int | None:
+def majorness(operand: Operand, extents: Pair) -> int | None:
     """The mode that is contiguous for a tensor map (K if both are), or ``None``."""
     for mode in (1, 0):
         if operand.strides[mode] == 1 or (extents[mode] == 1 and operand.strides[1 - mode] != 1):
@@ -242,9 +245,9 @@ def majorness(operand: Operand, extents: tuple[int, int]) -> int | None:
     return None
 
 
-def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str | None:
+def why_not_mapped(name: str, operand: Operand, extents: Pair) -> str | None:
     """Why no tensor map describes an operand, or ``None`` if one does."""
-    major, item = majorness(operand, extents), dtype(operand.dtype).bytes
+    major, item = majorness(operand, extents), operand.item
     if major is None:
         return f"no mode of {name} has stride 1"
     others = [(extents[1 - major], operand.strides[1 - major])]
@@ -262,6 +265,14 @@ def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str
     return None
 
 
+def why_not_types(p: GemmProblem, *types: str) -> str | None:
+    """Why operands and sums are not all of one of these types; ``None`` if they are."""
+    if p.a.dtype in types and p.a.dtype == p.b.dtype == p.accumulator:
+        return None
+    kinds = " or ".join(f"{name} by {name}" for name in types)
+    return f"it multiplies {kinds}, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+
+
 def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> str | None:
     """Why no kernel on wgmma computes a problem, whose elements are so many real numbers each;
     ``None`` if one may."""
@@ -274,12 +285,12 @@ def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> st
     return None
 
 
-def operand_map(box: TmaBox, operand: Operand, extents: tuple[int, int], batch: tuple[int, ...],
+def operand_map(box: TmaBox, operand: Operand, extents: Pair, batch: Ints,
                 digits: int = 1) -> TensorMapSpec:
     """The tensor map of an operand that :func:`why_not_mapped` does not refuse: its planes of
     digits, if it has several, then batch modes, innermost first.
     """
-    inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // dtype(operand.dtype).bytes
+    inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // operand.item
     strides = [s if n > 1 or mode == box.inner_mode
                else max(row, -(-extents[box.inner_mode] // row) * row)
                for mode, (n, s) in enumerate(zip(extents, operand.strides, strict=True))]
@@ -342,7 +353,7 @@ def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
     return Oriented(p, ("a", "b"), False, purpose, p)
 
 
-def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> Operand:
+def settled(operand: Operand, extents: Pair, units: bool = False) -> Operand:
     """The operand with stride 0 in modes of extent 1, but where it is 1 if ``units`` stay."""
     strides = (0 if n == 1 and not (units and s == 1) else s
                for n, s in zip(extents, operand.strides, strict=True))
@@ -356,7 +367,7 @@ def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
     With ``most`` 1 it holds single elements.
     """
     unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
-    whole = p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(
+    whole = p.c.alignment % (2 * p.c.item) == 0 and not any(
         x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)
     )
     return OperandAccess(unit, most if unit == 1 and whole else 1)
@@ -365,7 +376,7 @@ def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
 def why_not_staged(p: GemmProblem) -> str | None:
     """Why no tensor map can write C, whose rows should be contiguous along N; ``None`` if one
     can."""
-    item = dtype(p.c.dtype).bytes
+    item = p.c.item
     if p.c.strides[1] != 1:
         return "it is not contiguous along rows or columns"
     if p.c.alignment % _TMA_ALIGNMENT:
@@ -379,7 +390,7 @@ def why_not_staged(p: GemmProblem) -> str | None:
     return "it has more than three batch modes" if len(p.batch) > 3 else None
 
 
-def compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
+def compact(extents: Iterable[int], step: int) -> tuple[Ints, int]:
     """Strides of modes one after the other, the first innermost, and the stride of what follows."""
     strides = []
     for n in extents:
@@ -414,11 +425,12 @@ def staging(p: GemmProblem) -> str | None:
     return "tma" if why_not_staged(p) is None else "rows" if p.c.strides[1] == 1 else None
 
 
-def tiles_of_c(p: GemmProblem, tile: tuple[int, int], slices: int = 1) -> int:
-    """Tiles that are computed, of all matrices of the batch: of slices of K all, also where a
-    triangle is written."""
-    of_each = tiles_of_triangle(p.m, tile) if p.triangle and slices == 1 else -(-p.m // tile[0]) * -(-p.n // tile[1])
-    return of_each * prod(p.batch)
+def tiles_of_c(p: GemmProblem, tile: Pair, whole: bool = False) -> int:
+    """Tiles that are computed, of all matrices of the batch; ``whole``, also where a triangle is
+    written."""
+    if p.triangle and not whole:
+        return tiles_of_triangle(p.m, tile) * p.matrices
+    return -(-p.m // tile[0]) * -(-p.n // tile[1]) * p.matrices
 
 
 def of_triangle(p: GemmProblem, slices: int = 1) -> str:
@@ -452,7 +464,7 @@ def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | No
     return View(memory, operand.strides, operand.batch_strides[::-1], described)
 
 
-def batch_values(batch: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def batch_values(batch: Ints) -> dict[str, Ints]:
     """The extents of the batch modes, if there are any."""
     return {"L": batch[::-1]} if batch else {}
 

@@ -23,6 +23,7 @@ from ..layout.pictures import Figure
 from ..layout.pictures.colours import by_bank, by_thread
 from ..layout.pictures.grids import Cell, Grid, grid_of
 from .plan import Plan
+from .problem import Pair
 
 __all__ = ["Owners", "bank_figures", "main_kernel", "owners", "tile_figure"]
 
@@ -50,13 +51,13 @@ class Owners:
     """
 
     grid: tuple[tuple[int, ...], ...]
-    block: tuple[int, int]
+    block: Pair
     threads: int
-    tile: tuple[int, int]
-    of_block: tuple[int, int]
+    tile: Pair
+    of_block: Pair
 
     @property
-    def repeats(self) -> tuple[int, int]:
+    def repeats(self) -> Pair:
         """How many times the tile is repeated."""
         return self.of_block[0] // self.tile[0], self.of_block[1] // self.tile[1]
 
@@ -85,7 +86,7 @@ def owners(plan: Plan) -> Owners | None:
 
 
 def _mma_of(config: object) -> tuple[TiledMma | WarpMma | WgmmaMma | WgmmaRegisterMma,
-                                     tuple[int, int]] | None:
+                                     Pair] | None:
     """The tiled multiplication of a configuration, and the extents (M, N) of a block's tile."""
     tile = getattr(config, "tile", None)
     if isinstance(tile, (TileShape, MmaTile)):
@@ -95,7 +96,7 @@ def _mma_of(config: object) -> tuple[TiledMma | WarpMma | WgmmaMma | WgmmaRegist
     return None
 
 
-def _block(grid: list[list[int]]) -> tuple[int, int]:
+def _block(grid: list[list[int]]) -> Pair:
     """Extents of the largest blocks, all of one size, that each have one owner."""
     def run(lines: list[list[int]]) -> int:
         common = len(lines[0])

@@ -237,6 +237,12 @@ class Plan:
                        fallback="; ".join(filter(None, (self.fallback, other.fallback))),
                        works=(*self.works, *other.works))
 
+    @classmethod
+    def nothing(cls, problem: Problem, device: DeviceInfo, config: object = None,
+                reason: str = "the result has no elements") -> Plan:
+        """That of a problem without elements."""
+        return cls(problem, device, "nothing", config, (), reason=reason, seconds=0.0)
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The roles whose addresses a call supplies, in order."""

@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem",
-           "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Operand", "Problem",
-           "ReductionProblem", "ScalarKind", "Storage", "Tensor", "transposed", "with_matrices"]
+           "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Ints", "Modes", "Operand", "Pair",
+           "Problem", "ReductionProblem", "ScalarKind", "Storage", "Tensor", "transposed", "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call
 passes a number, or that each call passes the address of a number in device memory."""
 
-Modes = tuple[tuple[int, ...], ...]
+Ints = tuple[int, ...]
+"""Extents or strides of some modes."""
+
+Pair = tuple[int, int]
+"""Extents or strides of a matrix."""
+
+Modes = tuple[Ints, ...]
 T = TypeVar("T")
 
 
@@ -45,7 +51,7 @@ class Tensor(NamedTuple):
 
     role: str
     item: int
-    modes: tuple[tuple[int, int], ...]
+    modes: tuple[Pair, ...]
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,17 @@ class Operand:
     """
 
     dtype: str
-    strides: tuple[int, int]
-    batch_strides: tuple[int, ...] = ()
+    strides: Pair
+    batch_strides: Ints = ()
     conj: bool = False
     alignment: int = 16
 
-    def tensor(self, role: str, extents: tuple[int, ...]) -> Tensor:
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return dtype(self.dtype).bytes
+
+    def tensor(self, role: str, extents: Ints) -> Tensor:
         """It with the extents of its modes and of the batch modes."""
         strides = *self.strides, *self.batch_strides
         return Tensor(role, dtype(self.dtype).bytes, tuple(zip(extents, strides, strict=True)))
@@ -158,7 +169,7 @@ class GemmProblem:
     a: Operand
     b: Operand
     c: Operand
-    batch: tuple[int, ...] = ()
+    batch: Ints = ()
     alpha: ScalarKind = "one"
     beta: ScalarKind = "zero"
     precision: str = "auto"
@@ -190,11 +201,11 @@ class GemmProblem:
         return 0 if self.alpha == "zero" else self.k
 
     @property
-    def inputs(self) -> tuple[tuple[Operand, tuple[int, int]], tuple[Operand, tuple[int, int]]]:
+    def inputs(self) -> tuple[tuple[Operand, Pair], tuple[Operand, Pair]]:
         """A and B, each with its extents."""
         return (self.a, (self.m, self.k)), (self.b, (self.n, self.k))
 
-    def map_inputs(self, function: Callable[[Operand, tuple[int, int]], T]) -> tuple[T, T]:
+    def map_inputs(self, function: Callable[[Operand, Pair], T]) -> tuple[T, T]:
         """Call a function with A and its extents, and with B and its."""
         a, b = self.inputs
         return function(*a), function(*b)
@@ -202,14 +213,29 @@ class GemmProblem:
     @property
     def tensors(self) -> Iterator[Tensor]:
         """A, B and C."""
-        for role, (x, extents) in zip("abc", (*self.inputs, (self.c, (self.m, self.n))),
+        for role, (x, extents) in zip("abc", (*self.inputs, (self.c, self.shape)),
                                       strict=True):
             yield x.tensor(role, (*extents, *self.batch))
 
     @property
+    def shape(self) -> Pair:
+        """Rows and columns of C."""
+        return self.m, self.n
+
+    @property
+    def matrices(self) -> int:
+        """Matrices of the batch."""
+        return prod(self.batch)
+
+    @property
     def outputs(self) -> int:
         """Elements of C, of all matrices of the batch."""
-        return prod((self.m, self.n, *self.batch))
+        return self.m * self.n * self.matrices
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of a sum."""
+        return dtype(self.accumulator).bytes
 
     @property
     def is_gram(self) -> bool:
@@ -313,9 +339,9 @@ class CopyProblem:
     'transpose'
     """
 
-    shape: tuple[int, ...]
-    src_strides: tuple[int, ...]
-    dst_strides: tuple[int, ...]
+    shape: Ints
+    src_strides: Ints
+    dst_strides: Ints
     itemsize: int
     src_alignment: int = 16
     dst_alignment: int = 16
@@ -361,6 +387,11 @@ class Storage:
     dtype: str
     conj: bool = False
     alignment: int = 16
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return dtype(self.dtype).bytes
 
 
 @dataclass(frozen=True)
@@ -425,7 +456,7 @@ class ContractionProblem:
         for column, (role, x, groups) in enumerate((("a", self.a, ((self.m, 1), (self.k, 1))),
                                                     ("b", self.b, ((self.n, 1), (self.k, 2))),
                                                     ("c", self.c, ((self.m, 2), (self.n, 2)))), 1):
-            yield Tensor(role, dtype(x.dtype).bytes, tuple(
+            yield Tensor(role, x.item, tuple(
                 (mode[0], mode[at]) for modes, at in (*groups, (self.batch, column))
                 for mode in modes))
 
@@ -470,7 +501,7 @@ class ReductionProblem:
     j: int
     x: Operand
     r: Operand
-    batch: tuple[int, ...] = ()
+    batch: Ints = ()
     op: Literal["sum", "max", "min"] = "sum"
     compute: str | None = None
     y: Operand | None = None
@@ -479,6 +510,16 @@ class ReductionProblem:
     def accumulator(self) -> str:
         """The type in which elements are combined."""
         return self.compute or dtype(self.x.dtype).accumulator
+
+    @property
+    def outputs(self) -> int:
+        """Elements of R, of all indices of the batch."""
+        return self.i * prod(self.batch)
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of what elements are combined in."""
+        return dtype(self.accumulator).bytes
 
     @property
     def roles(self) -> tuple[str, ...]:

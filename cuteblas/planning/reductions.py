@@ -18,8 +18,8 @@ from .operands import (
     batch_values,
     compact,
     launch,
+    operand_span,
     power_of_two,
-    span,
     vector_width,
     view,
 )
@@ -102,8 +102,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     """
     _check(problem)
     if 0 in (problem.i, *problem.batch):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
-                    seconds=0.0)
+        return Plan.nothing(problem, device)
     choice = _choose(_canonical(problem), device)
     source, *_second, target = problem.roles
     workspace = Workspace()
@@ -151,7 +150,7 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Ar
     if choice.slices == 1:
         return _launch(p, choice, source, target),
     accumulator = p.accumulator
-    outputs, item = p.i * prod(p.batch), dtype(accumulator).bytes
+    outputs, item = p.outputs, dtype(accumulator).bytes
     strides, _end = compact(reversed(p.batch), p.i)
     sums = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))           # (i, batch, slice)
     x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides))
@@ -188,7 +187,7 @@ def _check(p: ReductionProblem) -> None:
     """Refuse what has no result."""
     if p.op not in OPERATIONS:
         raise ValueError(f"op is one of {', '.join(map(repr, OPERATIONS))}, got {p.op!r}")
-    if (refused := why_not_reduced(p)) is not None:
+    if refused := why_not_reduced(p):
         raise TypeError(refused)
     if p.j == 0 and p.op != "sum":
         raise ValueError(
@@ -207,13 +206,12 @@ def _canonical(p: ReductionProblem) -> ReductionProblem:
                     *zip(p.batch, *(x.batch_strides for x in tensors), strict=True)))
     first, *batch = sorted(modes, key=lambda mode: (mode[1] == 0, abs(mode[1]), mode))
 
-    def settled(x: Operand, column: int, j: int) -> Operand:
-        return replace(x, strides=(first[column], j),
+    def settled(x: Operand, column: int) -> Operand:
+        return replace(x, strides=(first[column], x.strides[1] if p.j > 1 else 0),
                        batch_strides=tuple(mode[column] for mode in batch))
 
-    x, y = settled(p.x, 1, p.x.strides[1] if p.j > 1 else 0), p.y and settled(p.y, 3, p.y.strides[1] if p.j > 1 else 0)
-    return replace(p, i=first[0], x=x, r=settled(p.r, 2, 0), y=y,
-                   batch=tuple(mode[0] for mode in batch))
+    return replace(p, i=first[0], x=settled(p.x, 1), r=settled(p.r, 2),
+                   y=p.y and settled(p.y, 3), batch=tuple(mode[0] for mode in batch))
 
 
 def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
@@ -227,7 +225,7 @@ def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
     return Work("fused multiply-adds", "copies",
                 instructions=steps * prod(choice.tile) * inputs / _ISSUED + OF_A_WARP * warps,
                 warps=warps, moved=compulsory_bytes(p), **turns,
-                **added(choice.slices, p.i * prod(p.batch) * dtype(p.accumulator).bytes))
+                **added(choice.slices, p.outputs * p.sum_bytes))
 
 
 def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
@@ -245,8 +243,7 @@ def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     slices = min(_BLOCKS * device.multiprocessors // blocks,
                  steps // 2) if steps >= _LEAST_STEPS else 1
     if device.workspace_limit is not None:
-        slices = min(slices, device.workspace_limit // (p.i * prod(p.batch)
-                                                        * dtype(p.accumulator).bytes))
+        slices = min(slices, device.workspace_limit // (p.outputs * p.sum_bytes))
     chunk = -(-steps // max(1, slices)) * tile[1]
     return ReductionChoice(threads, width, lanes, tile, max(1, -(-p.j // chunk)) if chunk else 1,
                            chunk)
@@ -268,9 +265,8 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
     """The launch of one stage; the outermost batch mode walks over slices if there are several."""
     length = choice.chunk if choice.slices > 1 else p.j
     # predicates stop threads, not addresses
-    beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]
-    reach = (span(zip((*beyond, *p.batch), (*x.strides, *x.batch_strides), strict=True))
-             for x in (p.x, p.r, p.y) if x)
+    i, j = (-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True))
+    reach = (operand_span(x, (i, j), p.batch) for x in (p.x, p.r, p.y) if x)
     y = _access(p.y, gcd(choice.width, _width(p.y, choice.lanes, choice.width)),
                 choice.lanes) if p.y else None
     config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype,

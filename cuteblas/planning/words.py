@@ -15,6 +15,7 @@ from .problem import (
     CopyProblem,
     GemmProblem,
     GroupedProblem,
+    Modes,
     Operand,
     Problem,
     ReductionProblem,
@@ -161,19 +162,19 @@ def _facts(plan: Plan) -> dict[str, str]:
 
 def _gemm_rows(problem: GemmProblem) -> list[tuple[str, str]]:
     batch = f", batch {problem.batch}" if problem.batch else ""
+    matrices = zip(("A (M,K)", "B (N,K)", "C (M,N)"),
+                   (*problem.inputs, (problem.c, problem.shape)), strict=True)
     return [("problem", f"C = A B^T with M = {problem.m}, N = {problem.n}, K = {problem.k}{batch}"),
-            ("layouts", "A (M,K) " + _layout(problem.a, (problem.m, problem.k), problem.batch)),
-            ("layouts", "B (N,K) " + _layout(problem.b, (problem.n, problem.k), problem.batch)),
-            ("layouts", "C (M,N) " + _layout(problem.c, (problem.m, problem.n), problem.batch)),
+            *(("layouts", f"{name} {_layout(*x, problem.batch)}") for name, x in matrices),
             *_fusion_rows(problem)]
 
 
 def _fusion_rows(problem: GemmProblem) -> list[tuple[str, str]]:
     if problem.fusion is None:
         return []
-    graph, extents = problem.fusion.graph, (problem.m, problem.n)
+    graph = problem.fusion.graph
     rows = [("epilogue", f"{graph.name}: C = {graph.result}")]
-    rows += [("layouts", f"{name} (M,N) {_layout(x, extents, problem.batch)}")
+    rows += [("layouts", f"{name} (M,N) {_layout(x, problem.shape, problem.batch)}")
              for name, x in (*problem.fusion.operands, *problem.fusion.outputs)]
     return rows
 
@@ -210,19 +211,21 @@ def _reduction_rows(problem: ReductionProblem) -> list[tuple[str, str]]:
 
 
 def _contraction_rows(problem: ContractionProblem) -> list[tuple[str, str]]:
-    groups = {"M": problem.m, "N": problem.n, "K": problem.k}
-    rows = [("problem", ", ".join(f"{name} = {_tuple(tuple(mode[0] for mode in modes))}"
-                                  for name, modes in groups.items()))]
-    for name, storage, (first, second), places in (("A", problem.a, "MK", (1, 1)),
-                                                   ("B", problem.b, "NK", (1, 2)),
-                                                   ("C", problem.c, "MN", (2, 2))):
-        shape, stride = (",".join(_tuple(tuple(mode[at] for mode in groups[group]))
-                                  for group, at in pairs)
-                         for pairs in (((first, 0), (second, 0)),
-                                       ((first, places[0]), (second, places[1]))))
-        layout = f"({shape}):({stride}) {storage.dtype}, aligned to {storage.alignment} bytes"
-        rows.append(("layouts", f"{name} ({first},{second}) {layout}"))
+    m, n, k = problem.m, problem.n, problem.k
+    rows = [("problem", ", ".join(f"{name} = {_column(modes, 0)}"
+                                  for name, modes in (("M", m), ("N", n), ("K", k))))]
+    for name, x, (first, of_first), (second, of_second) in (("A (M,K)", problem.a, (m, 1), (k, 1)),
+                                                            ("B (N,K)", problem.b, (n, 1), (k, 2)),
+                                                            ("C (M,N)", problem.c, (m, 2), (n, 2))):
+        shape = f"{_column(first, 0)},{_column(second, 0)}"
+        strides = f"{_column(first, of_first)},{_column(second, of_second)}"
+        layout = f"({shape}):({strides}) {x.dtype}, aligned to {x.alignment} bytes"
+        rows.append(("layouts", f"{name} {layout}"))
     return rows
+
+
+def _column(modes: Modes, at: int) -> str:
+    return _tuple(tuple(mode[at] for mode in modes))
 
 
 def _tuple(values: tuple[int, ...]) -> str:

@@ -256,8 +256,7 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     if problem.itemsize not in (1, 2, 4, 8, 16):
         raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
     if 0 in problem.shape:
-        return Plan(problem, device, "nothing", None, (), reason="the array has no elements",
-                    seconds=0.0)
+        return Plan.nothing(problem, device, reason="the array has no elements")
     if problem.variant is not None and (named := variant(problem.variant, "copy")) not in VARIANTS:
         if problem.in_place:
             raise ValueError(

@@ -16,7 +16,7 @@ from math import gcd, inf, prod
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
 from ..modes import Mode
 from ..operands import VECTOR_BYTES, divisors
-from ..problem import DeviceInfo
+from ..problem import DeviceInfo, Ints, Pair
 
 __all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "runs_of"]
 
@@ -70,7 +70,7 @@ class Permuted:
 
     modes: tuple[Mode, ...]
     item: int
-    alignments: tuple[int, int]
+    alignments: Pair
 
     @cached_property
     def orders(self) -> tuple[list[int], list[int]]:
@@ -91,7 +91,7 @@ class Permuted:
         return gcd(max(1, most // self.item), max(1, self.alignments[side] // self.item), extent,
                    *strides)
 
-    def spans(self, side: int, extents: Sequence[int]) -> tuple[int, int]:
+    def spans(self, side: int, extents: Sequence[int]) -> Pair:
         """Elements of a box that no sector of other elements separates in memory, and how many it
         is from the first to the last."""
         elements, span = 1, 1
@@ -151,9 +151,9 @@ class Boxes:
     """
 
     config: RearrangeConfig
-    extents: tuple[int, ...]
-    spanned: tuple[int, ...]
-    batch: tuple[int, ...]
+    extents: Ints
+    spanned: Ints
+    batch: Ints
     touched: float
 
 
@@ -164,7 +164,7 @@ def boxes_of(permuted: Permuted, device: DeviceInfo, most: int = 1) -> list[Boxe
     return [_boxes(permuted, extents) for extents in ranked[:most]]
 
 
-def _boxes(permuted: Permuted, extents: tuple[int, ...]) -> Boxes:
+def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
     """What moves boxes of these extents."""
     modes, item = permuted.modes, permuted.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
@@ -200,7 +200,7 @@ def _boxes(permuted: Permuted, extents: tuple[int, ...]) -> Boxes:
 
 
 # -- candidates ------------------------------------------------------------------------------------
-def _candidates(permuted: Permuted) -> set[tuple[int, ...]]:
+def _candidates(permuted: Permuted) -> set[Ints]:
     """Extents of boxes to choose from."""
     item, found = permuted.item, set()
     for source in _reaching(permuted, 0):
@@ -213,7 +213,7 @@ def _candidates(permuted: Permuted) -> set[tuple[int, ...]]:
     return {extents for extents in found if prod(extents) * item <= _MOST_BYTES}
 
 
-def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
+def _reaching(permuted: Permuted, side: int) -> set[Ints]:
     """Extents whose runs on a side have so many bytes, as far as modes follow each other: the last
     mode in equal parts, of whole sectors if they can be.
     """
@@ -233,7 +233,7 @@ def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
     return found
 
 
-def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> tuple[int, ...]:
+def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> Ints:
     """The same box with more of further modes, those with the smallest strides first, up to so many
     bytes."""
     grown = list(extents)
@@ -277,7 +277,7 @@ def runs_of(permuted: Permuted, extents: Sequence[int]) -> list[Runs]:
             for side, run in enumerate(spanned)]
 
 
-def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -> float:
+def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
     """The time of a permutation by boxes of these extents."""
     item, elements = permuted.item, prod(extents)
     boxes = prod(-(-m.extent // n) for m, n in zip(permuted.modes, extents, strict=True))
@@ -314,8 +314,8 @@ def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -
 
 # -- threads, and the layout in shared memory ------------------------------------------------------
 @lru_cache(maxsize=1024)
-def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: int, multiple: int,
-           for_row: float) -> tuple[int, int]:
+def _lanes(words: int, run: Ints, extents: Ints, threads: int, multiple: int,
+           for_row: float) -> Pair:
     """Threads along a run of so many words of these extents, a multiple of some, and along rows of
     others, of which each costs as so many words: the fewest words for each thread, rather where
     coordinates are a thread's own and a number.
@@ -332,7 +332,7 @@ def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: 
                and lanes >= inner]
     first, *others = dict.fromkeys(min(threads, lanes) for lanes in wanted)
 
-    def cost(choice: tuple[int, int]) -> float:
+    def cost(choice: Pair) -> float:
         lanes, rows = choice
         pieces = -(-words // lanes)
         passes = (pieces + for_row) * -(-count // rows)
@@ -347,7 +347,7 @@ def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: 
     return min(choices, key=cost)
 
 
-def _with_threads(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> BoxSide:
+def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
     """A side with the threads that move it."""
     run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run],
                                                             side.order[side.run:]))
@@ -374,8 +374,8 @@ def laid_out(config: RearrangeConfig) -> RearrangeConfig:
     return replace(config, held=strides)
 
 
-def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
-                    target: BoxSide) -> tuple[int, ...]:
+def _shared_strides(box: Ints, item: int, source: BoxSide,
+                    target: BoxSide) -> Ints:
     """Strides of a box in shared memory: neighbours are in different banks.
 
     They are in the order of one side, so that its words can be those of shared memory; neighbouring
@@ -387,7 +387,7 @@ def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
     unit = max(item, _WORD) // item              # elements of a bank, or of an access that is wider
     slots = _BANKS * _WORD // max(item, _WORD)   # of these, before banks repeat
 
-    def strides_of(side: BoxSide, other: BoxSide, odd: int, whole: int) -> tuple[int, ...]:
+    def strides_of(side: BoxSide, other: BoxSide, odd: int, whole: int) -> Ints:
         """For a first mode of the other side that is this many banks; 0: without gaps. All after
         the run, or the first mode, are multiples of ``whole``."""
         wanted, lanes = {}, 1
@@ -417,7 +417,7 @@ def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
 
     small, lanes = item < _WORD, {side: first_words(side) for side in (source, target)}
 
-    def accesses(side: BoxSide, strides: tuple[int, ...]) -> float:
+    def accesses(side: BoxSide, strides: Ints) -> float:
         """Of shared memory, for an element; those of lanes that meet in a bank count each."""
         words = {sum(c * step for c, step in zip(at, strides, strict=True)) // unit
                  for at in lanes[side]}
@@ -430,7 +430,7 @@ def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
         # words at once take registers.
         return meeting * (_SCATTERED if side is source and box[side.order[0]] % side.word else 1.0)
 
-    def cost(strides: tuple[int, ...]) -> float:
+    def cost(strides: Ints) -> float:
         reach = 1 + sum(stride * (n - 1) for stride, n in zip(strides, box, strict=True))
         if reach * item > _MOST_SHARED:
             return inf

@@ -55,15 +55,13 @@ class Costs:
     origin: str = "shipped"
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Costs._again, (self.device, self.command,
-                              {family: dict(own) for family, own in self.numbers.items()},
-                              self.origin, dict(self.about))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", MappingProxyType(
+            {family: MappingProxyType(dict(own)) for family, own in self.numbers.items()}))
 
-    @classmethod
-    def _again(cls, device: str, command: str, numbers: Numbers, origin: str,
-               about: Mapping[str, Any]) -> Costs:
-        return cls(device, command, _frozen(numbers), origin, about)
+    def __reduce__(self) -> tuple[Any, ...]:
+        numbers = {family: dict(own) for family, own in self.numbers.items()}
+        return Costs, (self.device, self.command, numbers, self.origin, dict(self.about))
 
     def __getitem__(self, family: str) -> Mapping[str, float]:
         return self.numbers[family]
@@ -81,12 +79,7 @@ class Costs:
             if unknown := own.keys() - numbers[family].keys():
                 raise KeyError(f"unknown number {min(unknown)!r} of {family!r}")
             numbers[family].update(own)
-        return replace(self, numbers=_frozen(numbers))
-
-
-def _frozen(numbers: Numbers) -> Numbers:
-    return MappingProxyType({family: MappingProxyType(dict(own))
-                             for family, own in numbers.items()})
+        return replace(self, numbers=numbers)
 
 
 @cache
@@ -149,13 +142,13 @@ def _read(text: str, name: str, origin: str) -> Costs:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CostError(f"{name} has no valid planning numbers: {error}; "
                         "run `python -m cuteblas calibrate` to write it again") from None
-    return Costs(str(device), str(command), _frozen(found), origin, data.get("about", {}))
+    return Costs(str(device), str(command), found, origin, data.get("about", {}))
 
 
 def _completed(costs: Costs, default: Costs) -> Costs:
     numbers = {family: {name: costs.numbers.get(family, {}).get(name, x) for name, x in own.items()}
                for family, own in default.numbers.items()}
-    return replace(costs, numbers=_frozen(numbers))
+    return replace(costs, numbers=numbers)
 
 
 def written(costs: Costs) -> str:

@@ -37,14 +37,14 @@ from ..operands import (
     view,
 )
 from ..plan import place
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed, with_matrices
-from .family import Family, Made
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed, with_matrices
+from .family import Family, Made, why_not_plain
 from .simt import types
 from .slices import Choice
 
 __all__ = ["BATCHED", "plan_batched", "why_not_batched"]
 
-Pads = tuple[int, int]
+Pads = Pair
 
 _MOST = 64                           # rows and columns of C
 _MOST_BYTES = 48 << 10               # of A and B of one matrix
@@ -62,21 +62,17 @@ _DEEP = 32               # K from which results of one or two elements are summe
 
 def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_batched`` does not compute a problem, or ``None`` if it does."""
-    if not p.batch or prod(p.batch) == 1:
+    if not p.batch or p.matrices == 1:
         return "there is only one matrix"
     p = _cut(p)
     if max(p.m, p.n) > _MOST:
         return f"matrices of {p.m} x {p.n} are larger than {_MOST} x {_MOST}"
     if not p.depth:
         return "there is nothing to multiply"
-    bytes_of_one = p.k * (p.m * dtype(p.a.dtype).bytes + p.n * dtype(p.b.dtype).bytes)
+    bytes_of_one = p.k * (p.m * p.a.item + p.n * p.b.item)
     if bytes_of_one > _MOST_BYTES:
         return f"A and B of one product take {bytes_of_one} bytes, more than {_MOST_BYTES}"
-    if p.triangle is not None:
-        return "it writes all of C, not a triangle"
-    if p.digits > 1 or p.variant not in (None, "gemm_batched"):
-        return "only gemm_wgmma multiplies planes of digits"
-    return None
+    return why_not_plain(p)
 
 
 def _cut(p: GemmProblem) -> GemmProblem:
@@ -90,7 +86,7 @@ def _cut_rows(p: GemmProblem) -> GemmProblem:
     """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole
     words: B is the same for them."""
     parts = [d for d in divisors(p.m, _MOST) if d >= _LEAST_PART
-             and d * dtype(p.a.dtype).bytes % _WORD == 0]
+             and d * p.a.item % _WORD == 0]
     if p.m <= _MOST or not parts:
         return p
     part = max(parts, key=lambda d: (d % _QUAD == 0, d))
@@ -125,9 +121,9 @@ class _Matrices:
         How many of them follow each other without gaps.
     """
 
-    def __init__(self, operand: Operand, extents: tuple[int, int], p: GemmProblem):
-        self.operand, self.extents, self.count = operand, extents, prod(p.batch)
-        self.item = dtype(operand.dtype).bytes
+    def __init__(self, operand: Operand, extents: Pair, p: GemmProblem):
+        self.operand, self.extents, self.count = operand, extents, p.matrices
+        self.item = operand.item
         modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True))
                  if n > 1 and s}
         step = _flat_stride(operand, p.batch)
@@ -208,7 +204,7 @@ def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
              lane // (tn * tm * tile.depth)) for lane in lanes]
 
 
-def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> tuple[int, int]:
+def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> Pair:
     """Wavefronts in which a warp loads all that it needs of an operand, and how many loads these
     are."""
     along, inner, each = held
@@ -239,7 +235,7 @@ def _multiplies_bytes(p: GemmProblem) -> bool:
 
 def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator[BatchedTile]:
     """Ways in which threads share a matrix, or have whole ones, for one matrix in a block."""
-    words = max(1, dtype(p.accumulator).bytes // _WORD)
+    words = max(1, p.sum_bytes // _WORD)
     registers = p.m * p.n * words + sum(prod(x.extents) * max(1, x.item // _WORD) for x in (a, b))
     if registers <= _WORDS and all(x.outermost for x in (a, b, c)):
         group = next(group for group in (1, 2, 4) if group == 4 or not any(
@@ -250,7 +246,7 @@ def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator
     step = gcd(p.k, max(1, min(4, VECTOR_BYTES // max(a.item, b.item))))
     for each in product((1, 2, 3, 4, 5, 8), repeat=2):
         if prod(each) * words > 64 or any(v > max(1, n)
-                                          for v, n in zip(each, (p.m, p.n), strict=True)):
+                                          for v, n in zip(each, p.shape, strict=True)):
             continue
         run = tuple(gcd(x.extents[0], v, 4) if x.along(0) else 1
                     for x, v in zip((a, b), each, strict=True))
@@ -274,8 +270,8 @@ def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     each = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 2 if sums.kind == "b" else 1
     slower = 2 if sums.part.bytes == 8 or sums.is_integer else 1
-    m, n = (p.m, p.n) if tile.whole else (tile.rest(i, e) * tile.run[i]
-                                          for i, e in enumerate((p.m, p.n)))
+    m, n = p.shape if tile.whole else (tile.rest(i, e) * tile.run[i]
+                                          for i, e in enumerate(p.shape))
     depth, matrices = p.k // tile.depth, max(1, tile.whole)
     converted = (m + n) * depth if element.bytes < 4 else 0
     if tile.words:
@@ -299,7 +295,7 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
     """A tile with as many matrices as the threads of a block can have, as fit, and as leave blocks
     for all multiprocessors.
     """
-    count, sums = prod(p.batch), dtype(p.accumulator).bytes
+    count, sums = p.matrices, p.sum_bytes
     own = sum(prod(x.extents) * x.item for x in operands if any(x.operand.batch_strides))
     each, bytes_of_one = prod(one.across) * one.depth, max(own, p.m * p.n * sums)
     most = max(1, min(_THREADS * max(1, one.whole) // each,
@@ -336,12 +332,12 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
     """The tile with the least clocks, and the distances in shared memory with the fewest
     wavefronts; and what a block takes on a multiprocessor with many of them."""
     p = _cut(p)
-    a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, (p.m, p.n)))]
+    a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, p.shape))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
         c = all_three[2] = c.with_matrices_last()
     best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
                key=lambda found: found[:2])
-    tile, count = best.tile, prod(p.batch)
+    tile, count = best.tile, p.matrices
     of_a, of_b = (x.side(tile.matrices, pads) for x, pads in zip((a, b), best.pads, strict=True))
     sides = of_a, of_b, _c_side(p, c, tile)
     # What vectors know of the number of matrices.
@@ -363,7 +359,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
     """C, whose sums go through shared memory in their own type: a vector of them is one of C,
     without conflicts."""
-    sums = _QUAD if tile.words else dtype(p.accumulator).bytes
+    sums = _QUAD if tile.words else p.sum_bytes
     most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
     unit = max(VECTOR_BYTES // sums, most // c.item)
     places = _places(tile)
@@ -390,11 +386,11 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfi
     config, clocks = _configured(p, device.multiprocessors)
     tile = config.tile
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides),
-                              dtype(x.dtype).bytes)
-                for x, extents in (*p.inputs, (p.c, (p.m, p.n))))
+                              x.item)
+                for x, extents in (*p.inputs, (p.c, p.shape)))
     warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
     work = Work("fused multiply-adds", "copies", instructions=clocks + OF_A_WARP * warps,
-                warps=warps, moved=moved, stored=p.outputs * dtype(p.c.dtype).bytes,
+                warps=warps, moved=moved, stored=p.outputs * p.c.item,
                 **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads,
                                                      _MOST_RESIDENT)), 1, 1, device))
     yield Choice(config, 1, p.k, blocks, work, str(tile))
@@ -403,8 +399,8 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfi
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -> Made:
     p, config, roles = _cut(facing.problem), choice.tile, facing.by_name
     # The kernel knows the extents of matrices of an epilogue, and so strides where they are 1.
-    known = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True))
-    each = bind(gemm_batched(config), known, choice.blocks, roles, matrices=prod(p.batch),
+    known = with_matrices(p, lambda _role, x: settled(x, p.shape, units=True))
+    each = bind(gemm_batched(config), known, choice.blocks, roles, matrices=p.matrices,
                 **_views(p, config, roles))
     return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: {choice.blocks} "
                 f"blocks on {device.multiprocessors} multiprocessors{facing.note}", config)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ..._dtypes import dtype
 from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
@@ -105,7 +104,7 @@ class Blocks:
             steps = {"a": (row, 0), "b": (column, 0)}.get(role, (row, column))
             outermost = matrix * x.batch_strides[0] if p.batch else 0
             elements = outermost + sum(i * s for i, s in zip(steps, x.strides, strict=True))
-            offset, name = elements * dtype(x.dtype).bytes, names.get(role, role)
+            offset, name = elements * x.item, names.get(role, role)
             places[name] = place(name, offset)
             return replace(x, alignment=min(x.alignment, offset & -offset)) if offset else x
 

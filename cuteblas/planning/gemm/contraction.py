@@ -35,6 +35,7 @@ from ..problem import (
     CopyProblem,
     DeviceInfo,
     GemmProblem,
+    Ints,
     Modes,
     Operand,
     Storage,
@@ -51,8 +52,8 @@ _AHEAD = 256       # a tile and the copies ahead of the end reach at most this f
 
 
 # -- from subscripts to a problem ------------------------------------------------------------------
-def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[int, ...]],
-                        strides: tuple[tuple[int, ...], ...],
+def contraction_problem(subscripts: str, shapes: tuple[Ints, Ints],
+                        strides: tuple[Ints, ...],
                         storage: tuple[Storage, Storage, Storage],
                         **kinds: str | bool) -> ContractionProblem:
     """The problem that subscripts such as ``"abk,kbc->ac"`` describe.
@@ -119,7 +120,7 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
 def _ordered(modes: Modes, *preferred: int) -> Modes:
     """The first mode is one with stride 1 in the first tensor of ``preferred`` that has one; the
     others follow by stride there."""
-    def key(mode: tuple[int, ...]) -> tuple:
+    def key(mode: Ints) -> tuple:
         return (*(mode[column] != 1 for column in preferred),
                 *(abs(mode[column]) for column in preferred), mode)
 
@@ -189,7 +190,7 @@ def _tensors(p: ContractionProblem) -> tuple[_Tensor, _Tensor, _Tensor]:
             _Tensor(p.c, pairs(p.m, 2), pairs(p.n, 2), pairs(p.batch, 3)))
 
 
-def _extents(modes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _extents(modes: Sequence[Ints]) -> Ints:
     return tuple(mode[0] for mode in modes)
 
 
@@ -300,8 +301,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     """Plan a contraction on ``gemm_simt`` with nested modes. See :func:`plan_contraction`."""
     _check(problem)
     if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
-                    seconds=0.0)
+        return Plan.nothing(problem, device)
     p = canonical(problem)
     if p.precision not in ("auto", "ieee"):
         raise ValueError(
@@ -349,7 +349,7 @@ def _merged_stride(group: Pairs) -> int | None:
 def _matrices(t: _Tensor) -> Operand | Packed:
     """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix
     has is contiguous."""
-    item, groups = dtype(t.storage.dtype).bytes, (t.first, t.second)
+    item, groups = t.storage.item, (t.first, t.second)
     merged_strides = tuple(map(_merged_stride, groups))
     extents = tuple(prod(_extents(group)) for group in groups)
     matrices = prod(n for n, s in t.batch if s)
@@ -434,7 +434,7 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
                    c=Storage(accumulator), alpha="one", beta="zero")
 
 
-def _nested(group: Sequence[int]) -> int | tuple[int, ...]:
+def _nested(group: Sequence[int]) -> int | Ints:
     """The values of a group of modes: those of several are nested."""
     return group[0] if len(group) == 1 else tuple(group)
 

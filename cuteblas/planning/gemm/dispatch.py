@@ -146,8 +146,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
             f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {problem.precision!r}"
         )
     if 0 in (problem.m, problem.n, *problem.batch):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
-                    seconds=0.0)
+        return Plan.nothing(problem, device)
     if problem.variant is not None and (named := variant(problem.variant, "gemm")) not in VARIANTS:
         return named.plan(problem, device)
     dtype(problem.accumulator)

@@ -17,12 +17,22 @@ from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem
 from .slices import UNCOUNTED, Choice
 
-__all__ = ["NATIVE_PRECISIONS", "Family", "Made"]
+__all__ = ["NATIVE_PRECISIONS", "Family", "Made", "why_not_plain"]
 
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
 
 Refusal = Callable[[GemmProblem, DeviceInfo], str | None]
+
+
+def why_not_plain(p: GemmProblem) -> str | None:
+    """Why a problem is none of native arithmetic that writes all of C; ``None`` if it is one."""
+    if p.triangle:
+        return "it writes all of C, not a triangle"
+    if p.digits != 1:
+        return "only gemm_wgmma multiplies planes of digits"
+    native = p.precision in NATIVE_PRECISIONS
+    return None if native else f"it does not support precision={p.precision!r}"
 
 
 class Made(NamedTuple):
@@ -114,7 +124,7 @@ class Family:
         ValueError
             If the kernel does not take the problem, or for more blocks than a grid can have.
         """
-        if (refused := self.why_not(problem, device)) is not None:
+        if refused := self.why_not(problem, device):
             raise ValueError(f"{self.name} cannot compute this: {refused}")
         return self.planned(problem, device,
                             choice or least(self.choices(problem, device), device), **own)

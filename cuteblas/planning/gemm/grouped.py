@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import product
-from math import gcd, prod
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -273,7 +273,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     """
     groups: dict[tuple, list[Member]] = {}
     for index, p in enumerate(problem.problems):
-        if (refusal := _refusal(p)) is not None:
+        if refusal := _refusal(p):
             raise ValueError(f"problem {index}: {refusal}")
         for member in _members(index, p):
             family = _family(member.problem, device)
@@ -283,8 +283,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     for (family, *_types), members in groups.items():
         parts.append(_part(family, tuple(members), device, parts[-1].end if parts else 0))
     if not parts:
-        return Plan(problem, device, "nothing", GroupedChoice(()), (),
-                    reason="the results have no elements", seconds=0.0)
+        return Plan.nothing(problem, device, GroupedChoice(()), "the results have no elements")
     choice = GroupedChoice(tuple(parts))
     launches = tuple(launch(part.kernel, (part.blocks, 1, 1),
                             table=Argument(role="table", offset=part.start * WORD_BYTES),
@@ -314,12 +313,12 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
     one."""
     if (refusal := _refusal(p)) is not None or 0 in (p.m, p.n, *p.batch):
         return refusal
-    if prod(p.batch) > _MOST_MEMBERS:
-        return f"a batch of {prod(p.batch)} gets a launch of its own"
+    if p.matrices > _MOST_MEMBERS:
+        return f"a batch of {p.matrices} gets a launch of its own"
     if not p.depth:                     # C is written alike
         return None
     family = _family(p, device)
-    members = (Member(0, p),) * prod(p.batch)
+    members = (Member(0, p),) * p.matrices
     seconds = min(choice.seconds(members, device) for choice in family.choices(members, device))
     if seconds > device.seconds(launches=_BUSY) and (own := plan_gemm(p, device).family) != family.name:
         return f"{own} alone is faster than {family.name} in a group"
@@ -337,7 +336,7 @@ def _members(index: int, p: GemmProblem) -> list[Member]:
         def one(role: str, x: Operand, at: tuple[int, ...] = at,
                 offsets: dict[str, int] = offsets) -> Operand:
             elements = sum(i * s for i, s in zip(at, x.batch_strides, strict=True))
-            offset = elements * dtype(x.dtype).bytes
+            offset = elements * x.item
             if offset:
                 offsets[role] = offset
             return replace(x, batch_strides=(),
@@ -435,7 +434,7 @@ class _Simt:
     def oriented(self, member: Member) -> Member:
         """A product as the kernel writes C best."""
         p = member.problem
-        runs, across = (p.c.strides[mode] == 1 or (p.m, p.n)[mode] <= 1
+        runs, across = (p.c.strides[mode] == 1 or p.shape[mode] <= 1
                         for mode in (self.run_mode, 1 - self.run_mode))
         return member if runs or not across else replace(member, problem=transposed(p),
                                                          roles=member.roles[::-1])
@@ -457,7 +456,7 @@ class _Simt:
         """The kernel with a tile for products that meet in one, whose offsets reach so many
         elements."""
         a, b = p.map_inputs(simt_access)
-        c = simt_access(p.c, (p.m, p.n), tile.values[0])
+        c = simt_access(p.c, p.shape, tile.values[0])
         return gemm_simt(specialised(SimtConfig, p, c, reach, 0, tile=tile, a=a, b=b, grouped=True))
 
 
@@ -479,7 +478,7 @@ class _Mma(_Simt):
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
         """The kernel with a tile."""
         a, b = p.map_inputs(vector_access)
-        c = vector_access(p.c, (p.m, p.n), 2 * dtype(p.c.dtype).bytes)
+        c = vector_access(p.c, p.shape, 2 * p.c.item)
         c = c if c.unit == 1 else replace(c, width=1)
         return gemm_mma(specialised(MmaConfig, p, c, reach, accumulator=None, tile=tile, a=a, b=b,
                                     grouped=True))

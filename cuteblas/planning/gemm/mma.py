@@ -127,25 +127,25 @@ def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     its rows is before its first one and that one begins at a word.
     """
     access = vector_access(operand, extents)
-    anywhere = access.unit is not None and access.width * dtype(operand.dtype).bytes == _LEAST_COPIED // 2
+    anywhere = access.unit is not None and access.width * operand.item == _LEAST_COPIED // 2
     forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides,
                                                           *operand.batch_strides)) >= 0
     matrix = min(extents) > 1                   # a vector has one row, which begins where it begins
-    return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward
+    return replace(access, covering=anywhere and operand.item == 2 and forward
                    and matrix)
 
 
 def _by_words(p: GemmProblem) -> bool:
     """Whether C is written by the words that cover its rows."""
-    return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, (p.m, p.n)).covering
+    return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, p.shape).covering
 
 
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
     """Whether C goes to its rows by way of shared memory: by words, or by elements where threads
     cannot write pairs."""
-    item, room = dtype(p.c.dtype).bytes, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
+    item, room = p.c.item, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
     elements = _LEAST_COPIED <= item < VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
-    return room and (_by_words(p) or (elements and vector_access(p.c, (p.m, p.n),
+    return room and (_by_words(p) or (elements and vector_access(p.c, p.shape,
                                                                  _PAIR * item).width == 1))
 
 
@@ -313,7 +313,7 @@ def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
 def _narrow_reads(p: GemmProblem) -> bool:
     """Whether an operand cannot be copied asynchronously."""
     return any(not (access := _read(x, extents)).covering and access.width
-               * dtype(x.dtype).bytes < _LEAST_COPIED for x, extents in p.inputs)
+               * x.item < _LEAST_COPIED for x, extents in p.inputs)
 
 
 def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]:
@@ -329,11 +329,11 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
     slices, outputs, sums, thin = -(-p.k // chunk), p.outputs, dtype(tile.atom.accumulator).bytes, is_thin(tile)
-    blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices) * slices, dtype(p.c.dtype).bytes
+    blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.c.item
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
     turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
     pair = min(VECTOR_BYTES, _PAIR * of_c)
-    access, kept = vector_access(p.c, (p.m, p.n), pair), of_c if slices == 1 else sums
+    access, kept = vector_access(p.c, p.shape, pair), of_c if slices == 1 else sums
     whole = slices > 1 or (access.unit == 1 and access.width * of_c >= pair)
     work = tile_work(p, tile, chunk, device)._replace(**turns, reads="streams" if thin
                                                       else "copies", moved=compulsory_bytes(p),
@@ -469,7 +469,7 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are
     several."""
     run = choice.tile.run(p.c.dtype, p.triangle)
-    c = vector_access(p.c, (p.m, p.n), min(VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
+    c = vector_access(p.c, p.shape, min(VECTOR_BYTES, run * p.c.item))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     reach = gemm_span(p, choice.chunk)
     crowded = gate is not None or (reach >= NARROW_SPAN

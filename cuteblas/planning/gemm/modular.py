@@ -9,7 +9,6 @@ from itertools import groupby
 from math import inf, prod
 from typing import Any, NamedTuple
 
-from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
@@ -55,6 +54,7 @@ from ..operands import (
     tiles_of_c,
     vector_access,
     why_not_on_wgmma,
+    why_not_types,
 )
 from ..plan import Argument, Launch, Role, Workspace, aligned, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -88,20 +88,18 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
         return "it computes all of C, not a triangle"
-    if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype,
-                                                      p.accumulator} != {p.a.dtype}:
-        return (
-            f"it multiplies float64 by float64 or complex128 by complex128, not {p.a.dtype} by {p.b.dtype} "
-            f"summed in {p.accumulator}"
-        )
-    if (refused := why_not_on_wgmma(p, device)) is not None:
+    if refused := why_not_types(p, "float64", "complex128"):
+        return refused
+    if p.c.dtype != p.a.dtype:
+        return f"C is {p.c.dtype}, not {p.a.dtype} as A and B"
+    if refused := why_not_on_wgmma(p, device):
         return refused
     if p.k > MOST_DEPTH:
         return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"
     if len(p.batch) > _MOST_BATCH_MODES:
         return f"it takes at most {_MOST_BATCH_MODES} batch modes"
     largest = max(max(p.m, p.n) * _pitch(p.k, K_MULTIPLE),
-                  p.m * _pitch(p.n, N_MULTIPLE)) * prod(p.batch)
+                  p.m * _pitch(p.n, N_MULTIPLE)) * p.matrices
     if planes_of(p.a.dtype) * MOST * largest >= MAPPED_STRIDE:
         return "planes would lie 2^40 bytes apart or more, out of reach of tensor maps"
     return None
@@ -251,12 +249,12 @@ class _Memory(NamedTuple):
         planes = planes_of(p.a.dtype) * MOST
         b = a if p.triangle else workspace.take(planes * p.n * _pitch(p.k, K_MULTIPLE)
                                                 * prod(OwnBatch.of(p, p.b).extents))
-        return cls(a, b, workspace.take(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
+        return cls(a, b, workspace.take(planes * p.m * _pitch(p.n, N_MULTIPLE) * p.matrices))
 
 
 def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     """The fewest blocks of C for whose planes there is room; ``None`` if there is none."""
-    room = (sum(stored_elements(p)) + p.outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
+    room = (sum(stored_elements(p)) + p.outputs) * p.a.item * 3 // 2 + _BESIDE
     if device.workspace_limit is not None:
         room = min(room, device.workspace_limit)
     room -= begin + verdict_bytes(_WORDS)
@@ -342,18 +340,16 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
 def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _Memory) -> Launch:
     """The launch that makes C of residues."""
     pitch = _pitch(p.n, N_MULTIPLE)
-    c = replace(vector_access(p.c, (p.m, p.n)), width=1, conj=False)
+    c = replace(vector_access(p.c, p.shape), width=1, conj=False)
     planes = planes_of(p.c.dtype) * MOST
-    reach = max(output_span(p), planes * p.m * pitch * prod(p.batch))
+    reach = max(output_span(p), planes * p.m * pitch * p.matrices)
     config = specialised(RestoreConfig, p, c, reach, symmetric=p.triangle is not None)
     values: dict[str, Any] = {"pitch": pitch // 4, "R": memory.c, **_STATE,
                               "weights": place("workspace", WEIGHTS)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         of_rows = place(side.exponents, 4 * side.first_row(block, row))
         values[f"E{name}"] = View(of_rows, (1,), side.row_strides(p))
-    rows, columns = config.tile
-    blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
-    return bind(restore(config), p, blocks, **values)
+    return bind(restore(config), p, tiles_of_c(p, config.tile, True), **values)
 
 
 def _work(p: GemmProblem, device: DeviceInfo) -> Work:
@@ -361,7 +357,7 @@ def _work(p: GemmProblem, device: DeviceInfo) -> Work:
     planes."""
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
-    item, planes, most = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
+    item, planes, most = p.a.item, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
     prepared, launches, rows = item * sum(stored_elements(p)), 4, None
     whole: dict[str, Any] = {}
     for block in cut.of(p):
@@ -388,7 +384,7 @@ def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
     p, workspace = facing.problem, Workspace()
     workspace.take(STATE_BYTES)
     a, b = (_Side.within(workspace, x, role, rows, p)
-            for x, role, rows in zip((p.a, p.b), facing.roles, (p.m, p.n), strict=True))
+            for x, role, rows in zip((p.a, p.b), facing.roles, p.shape, strict=True))
     launches = list(_survey(a, b, p.batch, workspace.take(4 * RECORD.size
                                                           * (a.row_blocks + b.row_blocks))))
     if (cut := _cut(p, aligned(workspace.nbytes), device)) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from math import gcd, prod
+from math import gcd
 
 from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
@@ -22,7 +22,7 @@ from ..operands import (
     specialised,
 )
 from ..problem import DeviceInfo, GemmProblem
-from .family import Family, Made
+from .family import Family, Made, why_not_plain
 from .simt import simt_access, types
 from .slices import Choice
 
@@ -71,14 +71,10 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"K is {p.k}, more than {DEEPEST}"
     if not p.depth:
         return "there is nothing to multiply"
-    if p.precision not in ("auto", "ieee"):
-        return f"it does not support precision={p.precision!r}"
-    if p.triangle:
-        return "it writes all of C, not a triangle"
-    if p.digits != 1 or p.variant not in (None, "gemm_outer"):
-        return "it does not multiply planes of bytes"
+    if refused := why_not_plain(p):
+        return refused
     p = oriented(p, 1).problem
-    item, pitch = dtype(p.c.dtype).bytes, _pitch(p)
+    item, pitch = p.c.item, _pitch(p)
     if p.c.strides[1] != 1 and p.n > 1:
         return "C is contiguous neither along its rows nor along its columns"
     if p.n * item < SECTOR:
@@ -96,23 +92,23 @@ def _pitch(p: GemmProblem) -> int:
 def _width(p: GemmProblem) -> int:
     """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many
     for the registers."""
-    item = dtype(p.c.dtype).bytes
+    item = p.c.item
     crowded = item == 1 or "device" in (p.alpha, p.beta) or gemm_span(p) >= NARROW_SPAN
     width, words = VECTOR_BYTES // item, _FEWER if crowded else _WORDS
-    while width > 1 and width * p.k * max(4, dtype(p.accumulator).bytes) // 4 > words:
+    while width > 1 and width * p.k * max(4, p.sum_bytes) // 4 > words:
         width //= 2
     return width
 
 
 def _sector(p: GemmProblem, width: int) -> int:
     """Elements of C that are whole vectors and whole sectors."""
-    return max(width, SECTOR // dtype(p.c.dtype).bytes)
+    return max(width, SECTOR // p.c.item)
 
 
 def _whole(p: GemmProblem, width: int) -> bool:
     """Whether vectors are of one row each, and aligned where rows begin; and matrices of a batch
     begin at sectors."""
-    aligned = p.c.alignment % (width * dtype(p.c.dtype).bytes) == 0 and not any(
+    aligned = p.c.alignment % (width * p.c.item) == 0 and not any(
         x % _sector(p, width) for x in p.c.batch_strides
     )
     return aligned and p.n % width == _pitch(p) % width == 0
@@ -125,7 +121,7 @@ class _Model:
         self.p, self.device = p, device
         self._width = _width(p)
         self.tile, self._is_whole = OuterTile(p.k, self._width), _whole(p, self._width)
-        self._once = compulsory_bytes(p) + (p.outputs * dtype(p.c.dtype).bytes if p.beta != "zero"
+        self._once = compulsory_bytes(p) + (p.outputs * p.c.item if p.beta != "zero"
                                             else 0)
 
     @property
@@ -156,12 +152,12 @@ class _Model:
         length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector
         vectors, count = length // tile.width, -(-memory // length)
         stretches = min(stretches, count)
-        blocks = -(-vectors // threads) * -(-count // stretches) * prod(p.batch)
-        kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
+        blocks = -(-vectors // threads) * -(-count // stretches) * p.matrices
+        kept = tile.width * (p.k + 2) * max(4, p.sum_bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
         warps = -(-vectors // (-(-vectors // threads) * 32))       # of a block, those with a vector
-        waits = stretches * max(1.0, p.k * max(1.0, dtype(p.a.dtype).bytes / 8) / _LOADS)
+        waits = stretches * max(1.0, p.k * max(1.0, p.a.item / 8) / _LOADS)
         work = Work("fused multiply-adds", "loads",
                     instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP),
                     fetched=warps * (self._fetched + stretches * p.k), warps=warps,
@@ -174,7 +170,7 @@ class _Model:
     def _fetched(self) -> float:
         """Wavefronts of a warp that loads its elements of B: by vectors where they lie together in
         whole stretches."""
-        p, width, item = self.p, self._width, dtype(self.p.b.dtype).bytes
+        p, width, item = self.p, self._width, self.p.b.item
         by = width if self._is_whole and p.b.strides[0] == 1 else 1
         sectors = min(32, -(-width * item * abs(p.b.strides[0]) * 32 // SECTOR))
         return width // by * p.k * max(1.0, sectors / 4)
@@ -189,7 +185,7 @@ class _Model:
     def _instructions(self) -> tuple[float, float]:
         """Instructions of a thread before the first stretch, and for each; those that take two
         clocks count twice."""
-        p, width, sums, item = self.p, self._width, dtype(self.p.accumulator), dtype(self.p.c.dtype).bytes
+        p, width, sums, item = self.p, self._width, dtype(self.p.accumulator), self.p.c.item
         multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
         multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
         packing = {1: 3.0, 2: 0.5}.get(item, 0.0) + (p.fusion is not None or p.beta != "zero")

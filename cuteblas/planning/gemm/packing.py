@@ -13,7 +13,6 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from ..._dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
@@ -71,7 +70,7 @@ def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inne
     inner, pitch : int
         The mode with stride 1 of the copy, and the stride of the other one.
     """
-    item, extents = dtype(x.dtype).bytes, [prod(n for n, _s in group) for group in groups]
+    item, extents = x.item, [prod(n for n, _s in group) for group in groups]
     own = [(n, s) for n, s in batch if s and n > 1]
     steps, elements = compact((n for n, _s in own), pitch * extents[1 - inner])
     strides = (1, pitch) if inner == 0 else (pitch, 1)
@@ -121,8 +120,8 @@ def _packed_operands(p: GemmProblem) -> dict[Role, Packed]:
 def packed_problem(p: GemmProblem) -> GemmProblem:
     """The product that :func:`plan_packed` plans; the same if no operand needs to be copied."""
     operands = {role: copy.operand for role, copy in _packed_operands(p).items()}
-    if is_exact(p) and dtype(p.a.dtype).bytes > 1:
-        return replace(p, **operands, digits=dtype(p.a.dtype).bytes, compute=p.accumulator)  # type: ignore[arg-type]
+    if is_exact(p) and p.a.item > 1:
+        return replace(p, **operands, digits=p.a.item, compute=p.accumulator)  # type: ignore[arg-type]
     return replace(p, **operands)       # type: ignore[arg-type]
 
 
@@ -131,7 +130,7 @@ def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
 
     Of longer integers a row has a plane of each of their bytes.
     """
-    item, exact = dtype(x.dtype).bytes, is_exact(p)
+    item, exact = x.item, is_exact(p)
     sizes = [(extents[mode] == 1, x.strides[mode] == 0, abs(x.strides[mode])) for mode in range(2)]
     inner = 1 if p.precision == "tf32" or exact or sizes[1] <= sizes[0] else 0
     digits, pitch = item if exact else 1, row_pitch(extents[inner], _SECTOR)

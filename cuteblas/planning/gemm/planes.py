@@ -12,7 +12,7 @@ from ...kernels.gemm.mma import MmaTile
 from ...kernels.gemm.skinny import RANGE
 from ...kernels.guard import NATIVE
 from ..guard import natively, otherwise, verdict_bytes
-from ..operands import Oriented
+from ..operands import Oriented, why_not_types
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem
 from .family import Family, Made
@@ -32,13 +32,9 @@ LEAST_K = 16          # sums of their own are added in float32: of so many produ
 
 def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on planes in registers, or ``None`` if it can."""
-    if (refused := why_not_twice(p, device, _MOST_BLOCKS)) is not None:
+    if refused := why_not_twice(p, device, _MOST_BLOCKS) or why_not_types(p, "float32",
+                                                                          "complex64"):
         return refused
-    if len({p.a.dtype, p.b.dtype, p.accumulator}) > 1 or split_atom(p.a.dtype, device.arch) is None:
-        return (
-            f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
-            f"summed in {p.accumulator}"
-        )
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
     if not p.depth:

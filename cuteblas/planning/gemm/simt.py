@@ -131,11 +131,11 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
 def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
               device: DeviceInfo) -> Choice[TileShape]:
     """A tile, K in about so many slices, and what that does."""
-    k, sums, outputs = p.depth, dtype(p.accumulator).bytes, p.outputs
+    k, sums, outputs = p.depth, p.sum_bytes, p.outputs
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
-    blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
-    c, of_c = _written(p, tile, device), dtype(p.c.dtype).bytes if slices == 1 else sums
+    blocks = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices
+    c, of_c = _written(p, tile, device), p.c.item if slices == 1 else sums
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
     turns = blocks_in_turns(blocks, resident_blocks(tile), -(-chunk // tile.k), tile.stages, device)
     work = tile_work(p, tile, chunk, a, b, device)._replace(**turns, writes="vectors" if whole
@@ -200,9 +200,9 @@ def simt_access(operand: Operand, extents: tuple[int, int],
 def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:
     """How C is written: by way of shared memory where rows are long and vectors would be narrower
     than what a thread has."""
-    c, item = simt_access(p.c, (p.m, p.n), tile.values[0]), dtype(p.c.dtype).bytes
+    c, item = simt_access(p.c, p.shape, tile.values[0]), p.c.item
     narrow = c.unit == 0 and c.width < min(tile.values[0], 16 // item)
-    room = tile.m * tile.n * max(4, dtype(p.accumulator).bytes) // (4 * tile.threads) <= _MOST_SUMS \
+    room = tile.m * tile.n * max(4, p.sum_bytes) // (4 * tile.threads) <= _MOST_SUMS \
         and tile.rows_bytes(item) <= device.shared_bytes_per_block
     return replace(c, width=1,
                    covering=True) if narrow and room and p.m >= LEAST_ROW and not p.triangle else c

@@ -34,6 +34,7 @@ from ..operands import (
     view,
     why_not_mapped,
     why_not_on_wgmma,
+    why_not_types,
     width_along,
 )
 from ..plan import Launch, place
@@ -55,11 +56,8 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
-    if (refused := why_not_twice(p, device, _MOST_BLOCKS)) is not None:
-        return refused
-    if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
-        return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
-    if (refused := why_not_on_wgmma(p, device)) is not None:
+    if refused := (why_not_twice(p, device, _MOST_BLOCKS) or why_not_types(p, "float32")
+                   or why_not_on_wgmma(p, device)):
         return refused
     if p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"

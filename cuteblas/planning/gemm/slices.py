@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Generic, TypeVar
 
 from ..._dtypes import dtype
@@ -19,6 +18,7 @@ from ..operands import (
     output_span,
     power_of_two,
     specialised,
+    tiles_of_c,
     unit_mode,
 )
 from ..plan import Launch, place
@@ -119,7 +119,7 @@ def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
     """Size of the workspace."""
-    return count * p.outputs * dtype(p.accumulator).bytes
+    return count * p.outputs * p.sum_bytes
 
 
 def in_slices(
@@ -151,9 +151,8 @@ def adding_threads(slices: int) -> int:
 
 def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
     """The launch that adds the slices, by one or several threads for each element."""
-    partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
+    partial = operand_span(_slice_of_workspace(p), p.shape, (count, *p.batch))
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
                          max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
                          triangle=None if p.triangle == "both" else p.triangle)
-    blocks = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * prod(p.batch)
-    return bind(reduce_split(config), p, blocks, gate=gate, W=place("workspace"), S=count)
+    return bind(reduce_split(config), p, tiles_of_c(p, config.tile, True), gate=gate, W=place("workspace"), S=count)

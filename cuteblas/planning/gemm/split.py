@@ -46,9 +46,10 @@ from ..operands import (
     vector_access,
     view,
     why_not_on_wgmma,
+    why_not_types,
 )
 from ..plan import Argument, Launch, Role, Workspace, place, placed
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..problem import DeviceInfo, GemmProblem, Ints, Operand, transposed
 from .blocks import Blocks
 from .family import Family, Made
 from .simt import SIMT, plan_simt
@@ -90,8 +91,6 @@ _TILES = ((2, 128), (2, 64), (1, 64))
 Tiling = Choice[tuple[int, int]]
 """Warpgroups and columns of a tile, and how many tiles are divided along K."""
 
-_SPLIT_TYPES = ("float32", "complex64")
-
 LEAST_K = 256
 """With fewer real products in a sum, native arithmetic can be more accurate: in sums of one sign,
 what tensor cores cut off within a stage counts as much as the rounding of some 200 sums."""
@@ -99,12 +98,8 @@ what tensor cores cut off within a stage counts as much as the rounding of some 
 
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
-    if p.a.dtype not in _SPLIT_TYPES or {p.b.dtype, p.accumulator} != {p.a.dtype}:
-        return (
-            f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
-            f"summed in {p.accumulator}"
-        )
-    if (refused := why_not_on_wgmma(p, device, parts_of(p))) is not None:
+    if refused := why_not_types(p, "float32", "complex64") or why_not_on_wgmma(p, device,
+                                                                               parts_of(p)):
         return refused
     for name, (operand, (rows, _k)) in zip("AB", p.inputs, strict=True):
         batch = OwnBatch.of(p, operand).extents
@@ -173,9 +168,9 @@ class _Planes:
     values: Mapping[str, Any]
     blocks: int
     records: int
-    extents: tuple[int, ...]
-    strides: tuple[int, ...]
-    row_strides: tuple[int, ...]
+    extents: Ints
+    strides: Ints
+    row_strides: Ints
     exponents: Argument
     said: Argument
     planes: Argument
@@ -245,10 +240,10 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> _Readings:
         limit = (most + _RESERVED) // resident - _RESERVED
         read = partial(_reading, k=p.k, threads=threads, limit=limit, short=along and resident > 1)
         alone = [read(x, rows, clusters=_CLUSTERS)
-                 for x, rows in zip(operands, (p.m, p.n), strict=True)]
+                 for x, rows in zip(operands, p.shape, strict=True)]
         size = max(x.cluster for x in alone)               # a launch has clusters of one size
         a, b = (found if found.cluster in (1, size) else read(x, rows, clusters=(size,))
-                for found, x, rows in zip(alone, operands, (p.m, p.n), strict=True))
+                for found, x, rows in zip(alone, operands, p.shape, strict=True))
         if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster
                for x in (a, b)):
             break
@@ -256,7 +251,7 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> _Readings:
 
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
-             clusters: tuple[int, ...]) -> SplitOperand:
+             clusters: Ints) -> SplitOperand:
     """An operand whose blocks read whole rows well: threads along rows and K, and how much is in
     flight or kept at a time.
 
@@ -277,7 +272,7 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
 
 
 def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
-            clusters: tuple[int, ...]) -> SplitOperand:
+            clusters: Ints) -> SplitOperand:
     """An operand whose rows are across K: as few blocks share them as can keep them, two at least
     if there are few rows."""
     few = rows < _MANY_ROWS
@@ -362,7 +357,7 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
 def _room(p: GemmProblem) -> int:
     """The workspace that a product may have if it can be cut so: as many bytes as its operands, and
     a few more."""
-    return sum(stored_elements(p)) * dtype(p.a.dtype).bytes + _BESIDE
+    return sum(stored_elements(p)) * p.a.item + _BESIDE
 
 
 def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Blocks:
@@ -402,7 +397,7 @@ def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[Tiling]:
     """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which
     no tile is cut twice."""
-    parts, most, item = parts_of(p), device.multiprocessors, dtype(p.a.dtype).bytes
+    parts, most, item = parts_of(p), device.multiprocessors, p.a.item
     steps, products = -(-parts * p.k // DEPTH), len(form.main) + len(form.corrections)
     sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
     prepared = sum(elements * (item + 2 * form.planes * numbers) for elements, numbers in sides)
@@ -566,6 +561,7 @@ class _Splitting:
         return bind(kernel, p, tiling.blocks, gate=self.gate, **values), config
 
 
-GUARDED = Family("gemm_split", why_not_guarded, _guarded, _made_guarded, _facing, ("auto",))
-plan_guarded = GUARDED.plan
 SPLIT = Family("gemm_split", why_not_split, _named, _made, _facing, tuple(FORMATS))
+GUARDED = replace(SPLIT, why_not=why_not_guarded, tilings=_guarded, made=_made_guarded,
+                  precisions=("auto",))
+plan_guarded = replace(GUARDED, why_not=why_not_split).plan    # of short sums too

@@ -29,7 +29,7 @@ from ..operands import (
 )
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Family, Made
+from .family import Family, Made, why_not_plain
 from .simt import fused_unit, types
 from .slices import Choice, adding_threads, in_slices, most_workspace
 
@@ -81,13 +81,7 @@ def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
     if min(p.m, p.n) > MOST_COLUMNS:
         return f"the result has more than {MOST_COLUMNS} rows and more than {MOST_COLUMNS} columns"
-    if p.precision not in ("auto", "ieee"):
-        return f"it does not support precision={p.precision!r}"
-    if p.triangle:
-        return "it writes all of C, not a triangle"
-    if p.digits != 1:
-        return "it does not multiply planes of bytes"
-    return None
+    return why_not_plain(p)
 
 
 def _facing(p: GemmProblem) -> Oriented:
@@ -123,7 +117,7 @@ class _Model:
     def __init__(self, p: GemmProblem, device: DeviceInfo):
         self.p, self.device, self.read = p, device, _read(p)
         self._kind = dtype(p.accumulator)
-        self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
+        self._items = p.a.item, p.b.item, self._kind.bytes
         # short elements are converted in registers
         self._wide = tuple(max(4, item) for item in self._items)
         self._depth, self._result, self._once = p.depth, p.outputs * self._kind.bytes, compulsory_bytes(p)
@@ -176,7 +170,7 @@ class _Model:
                     instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
                     crowded=max(0, self.registers(tile) - _EASY) / _REGISTERS, warps=warps,
                     moved=self._once, stored=p.outputs
-                    * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
+                    * (p.c.item if slices == 1 else slices * self._kind.bytes),
                     **blocks_in_turns(blocks, resident, steps, tile.stages, self.device),
                     **added(slices, self._result))
         return Choice(tile, slices, chunk, blocks, work)
@@ -186,7 +180,7 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
     """The tiles that a problem may have."""
     p, read, device = model.p, model.read, model.device
     n = next(x for x in _COLUMNS if x >= p.n)
-    item = dtype(p.a.dtype).bytes
+    item = p.a.item
     # Of K that a thread multiplies at a time: less where that of B would leave no registers.
     deepest = min(read.b.width, VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
     for depth, width in product((16, 8, 4, 2, 1), repeat=2):
@@ -270,7 +264,7 @@ def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None)
     several."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
-    c = _access(p.c, (p.m, p.n))
+    c = _access(p.c, p.shape)
     run = tile.columns if c.unit == 1 else tile.values[0]
     c = replace(c, width=gcd(c.width, run))
     return specialised(ThinConfig, p, c, gemm_span(p, choice.chunk), int(c.unit == 1), tile=tile,

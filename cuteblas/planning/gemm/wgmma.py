@@ -38,7 +38,7 @@ from ..operands import (
     why_not_staged,
 )
 from ..plan import Argument, Launch, Plan, Workspace, place
-from ..problem import DeviceInfo, GemmProblem, Operand
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair
 from .family import NATIVE_PRECISIONS, Family, Made
 from .slices import MIN_SLICE, Choice, most_workspace, reduction, sliced, workspace_bytes
 
@@ -54,15 +54,13 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     if not exact and p.precision != "tf32" and (not dtype(p.a.dtype).is_stored
                                                 or p.b.dtype != p.a.dtype):
         return f"it multiplies float16 by float16 or bfloat16 by bfloat16, not {p.a.dtype} by {p.b.dtype}"
-    if exact and (refused := _why_not_bytes(p)) is not None:
+    if exact and (refused := _why_not_bytes(p)):
         return refused
     if not exact and p.accumulator != "float32":
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
     if p.precision == "ieee" and not exact:
         return "precision='ieee' rounds every float32 sum, but tensor cores truncate within a step"
-    if (refused := why_not_on_wgmma(p, device)) is not None:
-        return refused
-    return why_not_read(p, "A") or why_not_read(p, "B")
+    return why_not_on_wgmma(p, device) or why_not_read(p, "A") or why_not_read(p, "B")
 
 
 def is_exact(p: GemmProblem) -> bool:
@@ -76,9 +74,9 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
         return f"it multiplies integers of one type, not {p.a.dtype} by {p.b.dtype}"
     sums = dtype(p.accumulator)
     if sums.kind not in "iub" or (sums.bytes > _BYTES_OF_SUMS and p.digits
-                                  * dtype(p.a.dtype).bytes < sums.bytes):
+                                  * p.a.item < sums.bytes):
         return f"wgmma sums bytes in int32, not in {p.accumulator}"
-    if max(dtype(p.a.dtype).bytes, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
+    if max(p.a.item, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
         return f"planes of digits have at most {_MOST_BATCH_MODES - 1} batch modes"
     return None
 
@@ -87,7 +85,7 @@ def why_not_read(p: GemmProblem, name: str) -> str | None:
     """Why an operand, A or B, cannot be read in place, or ``None`` if it can."""
     operand, extents = p.inputs["AB".index(name)]
     exact = is_exact(p)
-    if exact and dtype(operand.dtype).bytes > 1:
+    if exact and operand.item > 1:
         return f"wgmma multiplies bytes, but {name} is {operand.dtype}"
     if (p.precision == "tf32" or exact) and majorness(operand, extents) == 0:
         read = "bytes" if exact else "32-bit elements"
@@ -131,7 +129,7 @@ class WgmmaTile:
         return tiles_of_c(p, self.extents)
 
     @property
-    def extents(self) -> tuple[int, int]:
+    def extents(self) -> Pair:
         """Rows and columns of C that a cluster computes."""
         return 64 * self.groups * self.cluster.m, self.columns * self.cluster.n
 
@@ -203,9 +201,9 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
     """A tiling and what it does."""
     chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
-    clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, dtype(p.accumulator).bytes)
+    clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, p.sum_bytes)
     tiles = clusters / most if divided else -(-clusters // (most // size))
-    of_c = max(_BYTES_OF_SUMS, dtype(p.c.dtype).bytes if slices == 1 else sums)
+    of_c = max(_BYTES_OF_SUMS, p.c.item if slices == 1 else sums)
     counted = on_wgmma(rows, columns, steps)
     counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(*x))
                                        for x, extent in zip(p.inputs, (rows, columns / size),
@@ -233,17 +231,17 @@ def _across_sectors(p: GemmProblem) -> bool:
     return any(p.map_inputs(_begins_inside))
 
 
-def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
+def _begins_inside(x: Operand, extents: Pair) -> bool:
     """Whether rows of an operand begin inside of sectors, so that TMA asks for each of its lines
     twice."""
     other = 1 - (majorness(x, extents) or 0)
-    return extents[other] > 1 and x.strides[other] * dtype(x.dtype).bytes % _SECTOR > 0
+    return extents[other] > 1 and x.strides[other] * x.item % _SECTOR > 0
 
 
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile,
             may_split_k: bool) -> Iterator[Choice[WgmmaTile]]:
     """Each block has whole tiles, of all of K or of slices."""
-    item, slices = dtype(p.accumulator).bytes, 1
+    item, slices = p.sum_bytes, 1
     depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
     while True:
         yield _tiling(p, tile, slices, 0, device)
@@ -280,7 +278,7 @@ def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
     short = replace(config, clipped=True).boxes
     beyond = any(
         -extent % size >= box.rows
-        for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True)
+        for extent, size, box in zip(p.shape, config.mma.tile, short, strict=True)
     )
     return beyond and 2 * sum(box.nbytes // box.swizzle
                               for box in short) >= prod(config.mma.tile) // _MULTIPLIED
@@ -299,7 +297,7 @@ def _numbers(p: GemmProblem) -> str:
     return f"{numbers_are} on tensor cores, float32 accumulation"
 
 
-def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
+def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> Pair:
     """Bytes of a tile of sums and of a flag for each block that shares tiles."""
     warpgroups = tile.groups * device.multiprocessors
     return 4 * 64 * tile.columns * warpgroups, 4 * warpgroups
@@ -308,14 +306,13 @@ def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
     p, workspace = facing.original, Workspace()
     if choice.slices == 1:
-        launches, config, reason = _product(facing, device, choice, place("c"), workspace)
-        return Made(launches, workspace.nbytes, reason, config)
+        return _product(facing, device, choice, place("c"), workspace)
     each = oriented(replace(sliced(p, choice.slices, choice.chunk), k=choice.chunk), 1)
     tiling = least(_tilings(each.problem, device, may_split_k=False), device)
     output = workspace.take(workspace_bytes(p, choice.slices))
-    launches, config, reason = _product(each, device, tiling, output, workspace)
-    return Made((*launches, reduction(p, choice.slices)), workspace.nbytes,
-                f"{reason};{choice.in_slices.removeprefix(',')}", config)
+    made = _product(each, device, tiling, output, workspace)
+    return made._replace(launches=(*made.launches, reduction(p, choice.slices)),
+                         reason=f"{made.reason};{choice.in_slices.removeprefix(',')}")
 
 
 WGMMA = Family("gemm_wgmma", why_not_wgmma, _tilings, _made,
@@ -331,16 +328,15 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
 
 
 def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], output: Argument,
-             workspace: Workspace) -> tuple[tuple[Launch, ...], WgmmaConfig, str]:
-    """The launches that multiply, and why they are as they are."""
+             workspace: Workspace) -> Made:
+    """What multiplies into a part of the memory."""
     p, tile = facing.problem, choice.tile
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
     unstaged = why_not_staged(p)
     config = specialised(
-        WgmmaConfig, p, pairs_along_n(p), output_span(p), element=_element(p), columns=tile.columns,
-        stages=tile.stages, cluster=tile.cluster, groups=tile.groups, k_major_a=major_a,
-        k_major_b=major_b, staged=staging(p), divided=choice.divided > 0, digits=p.digits,
-        parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
+        WgmmaConfig, p, pairs_along_n(p), output_span(p), element=_element(p), **vars(tile),
+        k_major_a=major_a, k_major_b=major_b, staged=staging(p), divided=choice.divided > 0,
+        digits=p.digits, parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     # C takes twice as much in float32
@@ -354,13 +350,11 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     values: dict[str, Any] = {"C": view(p.c, output, staged)}
     for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
         values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
-    before: tuple[Launch, ...] = ()
-    divided = ""
+    before, divided = list[Launch](), ""
     if choice.divided:
-        blocks = most
-        sums, flags = (workspace.take(nbytes) for nbytes in _shared_bytes(tile, device))
-        before = launch(clear_words(), (1, 1, 1), words=flags,
-                        count=_shared_bytes(tile, device)[1] // 4),
+        blocks, shared = most, _shared_bytes(tile, device)
+        sums, flags = map(workspace.take, shared)
+        before.append(launch(clear_words(), (1, 1, 1), words=flags, count=shared[1] // 4))
         divided = f", {choice.divided} of them divided along K between all blocks"
         values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:
@@ -375,4 +369,4 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
         + of_triangle(p)
         + facing.note
     )
-    return (*before, multiply), config, reason
+    return Made((*before, multiply), workspace.nbytes, reason, config)

@@ -60,7 +60,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
             f"{shape.block}"
         )
     tiles = -(-p.m // shape.block[0]), -(-p.n // shape.block[1])
-    grid = (*(tiles if shape.raster == "mn" else tiles[::-1]), prod(p.batch))
+    grid = (*(tiles if shape.raster == "mn" else tiles[::-1]), p.matrices)
     if any(blocks > most for blocks, most in zip(grid, _MAX_GRID, strict=True)):
         needed, largest = (" x ".join(map(str, blocks)) for blocks in (grid, _MAX_GRID))
         raise ValueError(f"{name} needs a grid of {needed} blocks; a grid has at most {largest}")

@@ -123,12 +123,8 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
         raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, "
                          "got {} by {} to {}".format(*types))
     shape = next((s for s in ("huge", "large", "medium")
-                  if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
+                  if tiles_of_c(problem, _BYTES[s].block, True) >= device.multiprocessors), "small")
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
-
-
-def _blocks(p: GemmProblem, policy: Policy) -> int:
-    return tiles_of_c(replace(p, triangle=None), policy.block)
 
 
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
@@ -142,7 +138,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
             f"multiples of the tile {'x'.join(map(str, by))}"
         )
     policy = policy.transposed if facing.swapped else policy
-    blocks, tile = _blocks(p, policy), policy.tile
+    blocks, tile = tiles_of_c(p, policy.block, True), policy.tile
     reason = (
         f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
         f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
