@@ -86,6 +86,8 @@ class _Home:
     def __init__(self, link: Any):
         self._link = link
         self.way: Any = None
+        self.staging = link.pinned(3 * FEW_BYTES)       # of two operands and a result
+        self.staged = self.staging.ctypes.data
         self.keeper = Keeper(self, int(_KEPT_SHARE * link.free_bytes()) if keeps_arrays() else 0)
 
     def allocate(self, nbytes: int) -> Any:
@@ -277,6 +279,13 @@ class Crossing:
         self.ring.link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
         return there
 
+    def copy_down(self, there: Any, here: np.ndarray) -> None:
+        """Bring a small result without gaps in the same way, and wait for it."""
+        wait_from_now_on()
+        self.bytes_down += here.nbytes
+        self.ring.link.copy_down(_span(here)[0], there.data.ptr, here.nbytes)
+        self.ring.link.await_kernels()
+
     def _send_packed(self, x: np.ndarray) -> Any:
         memory = cupy.cuda.alloc(x.nbytes)
         self.send(x, memory)
@@ -377,19 +386,6 @@ class Crossing:
             self.downloads.append(self.ring.download(bytes_at(low, high - low), there.data.ptr,
                                                      there, self.streams))
 
-    def deliver(self, there: Any, here: np.ndarray) -> None:
-        """Bring a result without gaps, and wait for it; a small one by the stream of kernels."""
-        link = self.ring.link
-        if here.nbytes <= FEW_BYTES:
-            wait_from_now_on()
-            self.bytes_down += here.nbytes
-            link.copy_down(_span(here)[0], there.data.ptr, here.nbytes)
-        else:
-            link.downloads_follow_kernels()
-            self.fetch_bytes(there, *_span(here))
-            self.returned()
-        self.arrive(here, there)
-
     def abandon(self) -> None:
         """Leave nothing under way after an error."""
         for transfer in (*self.uploads, *self.downloads):
@@ -422,7 +418,7 @@ def crossing() -> Iterator[Crossing]:
     """A way to the current device; kernels and CuPy work on its stream meanwhile."""
     ring = current_ring()
     with ring.lock, ring.link.computing():
-        home = current_home()
+        home = _homes.get(ring.link) or current_home()
         # the one before has waited for all of its steps
         before, home.way = home.way, (way := Crossing(ring, home.keeper))
         try:
@@ -475,9 +471,15 @@ def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
         way.keeper.leave(c)
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
         multiply(a, b, there)
-        way.deliver(there, c)
-        if notes is not None:
-            notes[:] = way.ring, head, (a, b), there
+        if c.nbytes <= FEW_BYTES:
+            way.copy_down(there, c)
+            if notes is not None:
+                notes[:] = way.ring, head, (a, b), there
+        else:
+            way.ring.link.downloads_follow_kernels()
+            way.fetch_bytes(there, *_span(c))
+            way.returned()
+        way.arrive(c, there)
 
 
 def _span(x: np.ndarray) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from ..engines.background import short_turns
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
-from ..engines.memory import Memory, contiguous_strides
+from ..engines.memory import Memory, array_at, contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
@@ -26,6 +26,7 @@ from .staging import multiply_tile
 
 if TYPE_CHECKING:
     from ..engines.exchange import Exchange
+    from ..engines.keeping import Keeper
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
 
@@ -125,7 +126,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
         import cupy
 
         from ..engines.host_cuda import current_home
-        from ..engines.keeping import alone, noted
+        from ..engines.keeping import noted
         from ..engines.streamed import exchanged
         from .tiles import product_in_tiles
 
@@ -134,7 +135,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
         try:
             with cupy.cuda.Device(device):
                 keeper = current_home().keeper
-                x1, x2, into = (alone(x, keeper) for x in part)
+                x1, x2, into = (_alone(x, keeper) for x in part)
                 done = product_in_tiles(function, x1, x2, into, precision) is not None
         finally:
             if exchange is not None:
@@ -154,6 +155,17 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     if whole is not out:
         np.copyto(out, whole, casting="unsafe")
     return out
+
+
+def _alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
+    """A part of an array as one whose memory is kept without the rest; the array itself if all of
+    it is kept there, or if it has gaps."""
+    from ..engines.keeping import owning
+
+    if not (keeper.limit and x.flags.forc) or keeper.expected(x):
+        return x
+    return array_at(x.__array_interface__["data"][0], x.shape, x.strides, f"|V{x.itemsize}",
+                    not x.flags.writeable, owning(x)).view(x.dtype)
 
 
 def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:

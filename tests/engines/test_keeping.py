@@ -823,7 +823,7 @@ def test_an_array_that_a_call_writes_over_is_left_first(keeper, memories):
 # -- threads ---------------------------------------------------------------------------------------
 def test_an_owner_that_dies_in_another_thread_meanwhile(keeper, memories):
     x = [kept(keeper, array())]
-    with keeper._lock:
+    with keeper.lock:
         thread = threading.Thread(target=x.clear)
         thread.start()
         thread.join(20)
