@@ -527,7 +527,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
             _compiling[kind] = compiling.ready
             continue
         if result is not None:
-            if note and (again := replayed(function, note, result, out is None)):
+            if note and (again := replayed(function, note, arrays, result, out is None)):
                 given.again[:] = [(work, again)]
             note.clear()
             if kind in _carried:                # else it was compiled, loaded or planned
