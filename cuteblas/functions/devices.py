@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
 
-__all__ = ["as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result",
+__all__ = ["alone", "as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result",
            "on_host_alone", "put", "shares_memory", "spread_product", "stand_in_of"]
 
 _ROWS = 128                 # of which parts have a multiple
@@ -135,7 +135,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
         try:
             with cupy.cuda.Device(device):
                 keeper = current_home().keeper
-                x1, x2, into = (_alone(x, keeper) for x in part)
+                x1, x2, into = (alone(x, keeper) for x in part)
                 done = product_in_tiles(function, x1, x2, into, precision) is not None
         finally:
             if exchange is not None:
@@ -157,7 +157,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     return out
 
 
-def _alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
+def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
     """A part of an array as one whose memory is kept without the rest; the array itself if all of
     it is kept there, or if it has gaps."""
     from ..engines.keeping import owning
