@@ -12,6 +12,8 @@ import mmap
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 
 import cuteblas
 from cuteblas.engines.keeping import Keeper
+from cuteblas.functions.devices import alone
 from cuteblas.runtime.tracking import why_untracked
 
 from .writes import QUIET, WRITES
@@ -122,7 +125,7 @@ def _new(rng: np.random.Generator) -> np.ndarray:
     return np.array(rng.integers(100, size=shape), dtype, order="CF"[rng.integers(2)])
 
 
-def _view(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _view(x: np.ndarray, rng: np.random.Generator, keeper: Keeper) -> np.ndarray:
     kind = rng.integers(6)
     if kind == 0:
         return x[rng.integers(len(x)):]
@@ -132,6 +135,9 @@ def _view(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return x[::-int(rng.integers(1, 4))]
     if kind == 3:
         return x[..., int(rng.integers(x.shape[-1])):]
+    if kind == 4:                                       # what one of several devices computes with
+        return alone(x[:len(x) // 2 + 1] if x.flags.c_contiguous else
+                     x[..., :x.shape[-1] // 2 + 1], keeper)
     return x
 
 
@@ -139,7 +145,21 @@ class _Wrong(AssertionError):
     pass
 
 
-def _use(keeper: Keeper, x: np.ndarray) -> bool:
+def _use(keeper: Keeper, x: np.ndarray, meanwhile: Callable[[], Any] | None = None) -> bool:
+    """Whether an array was kept; with something that happens meanwhile, its copy is read as it is
+    first, as by a product that is replayed."""
+    if meanwhile is not None:
+        right, seen = False, x
+        with keeper.lock:
+            if (copies := keeper.copies([x])) is not None:
+                _owner, memory, offset, _span = copies[0]
+                seen = bytes_of(image((memory, offset), x)).copy()
+                meanwhile()
+                right = keeper.unchanged(copies)
+        if right:
+            if not np.array_equal(seen, bytes_of(x)):
+                raise _Wrong
+            return True
     found = keeper.find(x)
     if found is None:
         found = keeper.seen(x, x.nbytes)
@@ -149,16 +169,17 @@ def _use(keeper: Keeper, x: np.ndarray) -> bool:
 
 
 def _run(options: argparse.Namespace) -> int:
-    rng, memories, counts = np.random.default_rng(options.seed), Memories(), Counter[str]()
-    keeper = Keeper(memories, 80 << 20)
+    rng, counts = np.random.default_rng(options.seed), Counter[str]()
+    memories = [Memories() for _ in range(options.devices)]
+    keepers = [Keeper(each, 80 << 20) for each in memories]
     arrays = [_new(rng) for _ in range(6)]
     begun, acts = time.monotonic(), {**WRITES, **QUIET}
     costly = {"fill", "out", "masked", "part", "every_so_many", "reads", "column"}
     names = [*acts] + [name for name in acts if name not in costly] * 2
     try:
         for step in range(options.steps):
-            i = int(rng.integers(len(arrays)))
-            x, did = arrays[i], "used"
+            i, at = int(rng.integers(len(arrays))), int(rng.integers(len(keepers)))
+            x, did, keeper = arrays[i], "used", keepers[at]
             act = rng.random()
             if act < 0.45:
                 did = names[rng.integers(len(names))]
@@ -168,14 +189,16 @@ def _run(options: argparse.Namespace) -> int:
                 arrays[i] = x = _new(rng)
             elif act < 0.475 and x.base is None:
                 did = "resized"
-                keeper.leave(x)                   # NumPy resizes no array that has a weak reference
-                x.resize((max(1, x.size + int(rng.integers(-5000, 9000))),), refcheck=False)
+                for each in keepers:              # NumPy resizes no array that has a weak reference
+                    each.leave(x)
+                with suppress(ValueError):        # as of a part
+                    x.resize((max(1, x.size + int(rng.integers(-5000, 9000))),), refcheck=False)
             elif act < 0.5:
                 did = "result"
                 if rng.random() < 0.5:
                     keeper.leave(x)
                 np.multiply(x, 3, out=x)
-                keeper.result(x, memories.copy(x), int(rng.integers(3)))
+                keeper.result(x, memories[at].copy(x), int(rng.integers(3)))
             elif act < 0.51:
                 did = "shrunk"
                 keeper.shrink(int(rng.integers(1, 40 << 20)))
@@ -188,19 +211,25 @@ def _run(options: argparse.Namespace) -> int:
                 arrays[i] = x = x if x.nbytes > 1 << 20 else _new(rng)
             counts[did] += 1
             for _ in range(rng.integers(1, 4)):
-                counts["kept" if _use(keeper, _view(x, rng)) else "moved"] += 1
+                keeper, meanwhile = keepers[rng.integers(len(keepers))], None
+                if rng.random() < 0.5:
+                    name = names[rng.integers(len(names))]
+                    meanwhile = partial(acts[name], x, rng) if rng.random() < 0.1 else list
+                counts["kept" if _use(keeper, _view(x, rng, keeper), meanwhile) else "moved"] += 1
             if step % 50 == 0:
                 for x in arrays:
-                    _use(keeper, x)
+                    for keeper in keepers:
+                        _use(keeper, x)
         failed = None
     except _Wrong:
         failed = f"seed {options.seed}, step {step}: the copy of an array {x.shape} of {x.dtype} is wrong after {did}"
-    keeper.release()
+    for keeper in keepers:
+        keeper.release()
     del x
     arrays.clear()
     gc.collect()
-    if failed is None and memories.live:
-        failed = f"seed {options.seed}: {memories.live} copies were not freed"
+    if failed is None and (live := sum(each.live for each in memories)):
+        failed = f"seed {options.seed}: {live} copies were not freed"
     print(
         failed
         or f"seed {options.seed}: {options.steps} steps in {time.monotonic() - begun:.0f} s, no copy was wrong"
@@ -217,6 +246,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=100_000,
                         help="acts and the calls after them (100000)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--devices", type=int, default=2)
     if (reason := why_untracked()) is not None:
         parser.exit(2, f"writes cannot be tracked: {reason}\n")
     return _run(parser.parse_args(arguments))

@@ -9,8 +9,8 @@ kernels read transposed views in place there, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from math import inf
+from contextlib import contextmanager, suppress
+from functools import partial
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from .reuse import empty_array
 from .settings import keeps_arrays
 
 __all__ = ["FEW_BYTES", "Crossing", "carry", "crossing", "current_home", "current_ring", "dense",
-           "free_bytes", "free_copies", "keep_soon", "native", "straight"]
+           "free_bytes", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
 FEW_BYTES = 1 << 16
@@ -84,8 +84,10 @@ class _Home:
     """A device as its keeper sees it: the way that is under way moves what is kept."""
 
     def __init__(self, link: Any):
-        self._link = link
+        self.link = link
         self.way: Any = None
+        self.staging = link.pinned(3 * FEW_BYTES)       # of two operands and a result
+        self.staged = self.staging.ctypes.data
         self.keeper = Keeper(self, int(_KEPT_SHARE * link.free_bytes()) if keeps_arrays() else 0)
 
     def allocate(self, nbytes: int) -> Any:
@@ -105,7 +107,7 @@ class _Home:
 
     def pinned(self, low: int, high: int) -> bool:
         """Whether some of this memory of the host is pinned."""
-        return any(map(self._link.is_pinned, (*range(low, high, _PINNED_STEP), high - 1)))
+        return any(map(self.link.is_pinned, (*range(low, high, _PINNED_STEP), high - 1)))
 
 
 _homes: dict[Any, _Home] = {}           # by the device's link
@@ -377,19 +379,6 @@ class Crossing:
             self.downloads.append(self.ring.download(bytes_at(low, high - low), there.data.ptr,
                                                      there, self.streams))
 
-    def deliver(self, there: Any, here: np.ndarray) -> None:
-        """Bring a result without gaps, and wait for it; a small one by the stream of kernels."""
-        link = self.ring.link
-        if here.nbytes <= FEW_BYTES:
-            wait_from_now_on()
-            self.bytes_down += here.nbytes
-            link.copy_down(_span(here)[0], there.data.ptr, here.nbytes)
-        else:
-            link.downloads_follow_kernels()
-            self.fetch_bytes(there, *_span(here))
-            self.returned()
-        self.arrive(here, there)
-
     def abandon(self) -> None:
         """Leave nothing under way after an error."""
         for transfer in (*self.uploads, *self.downloads):
@@ -424,6 +413,10 @@ def crossing() -> Iterator[Crossing]:
     with ring.lock, ring.link.computing():
         home = current_home()
         # the one before has waited for all of its steps
+        allocate = cupy.cuda.get_allocator()
+        if home.keeper.limit and getattr(allocate, "func", None) is not _allocated:
+            with suppress(ValueError):                  # inside of using_allocator
+                cupy.cuda.set_allocator(partial(_allocated, allocate))
         before, home.way = home.way, (way := Crossing(ring, home.keeper))
         try:
             yield way
@@ -437,17 +430,22 @@ def crossing() -> Iterator[Crossing]:
             home.way = before
 
 
-def free_bytes(wanted: int) -> int:
-    """Device memory that can be had; copies of arrays leave if that is less than what is wanted."""
-    link = current_ring().link
-    free = link.free_bytes()
-    return free if free >= wanted or link not in _homes else free + _homes[link].keeper.shrink(wanted - free)
+def free_bytes() -> int:
+    """Device memory that can be had, that of copies of arrays included."""
+    home = current_home()
+    return home.link.free_bytes() + home.keeper.nbytes
 
 
-def free_copies() -> int:
-    """Free the copies of arrays on the current device; returns their bytes."""
-    home = _homes.get(current_ring().link)
-    return 0 if home is None else home.keeper.shrink(inf)
+def _allocated(allocate: Callable[[int], Any], nbytes: int) -> Any:
+    """New memory of an allocator, for which copies on the device leave."""
+    while True:
+        try:
+            return allocate(nbytes)
+        except CUDA.out_of_memory:
+            here = current_device()
+            if not sum(home.keeper.shrink(nbytes) for link, home in [*_homes.items()]
+                       if link.ordinal == here):
+                raise
 
 
 def keep_soon(arrays: Sequence[np.ndarray]) -> None:
@@ -463,21 +461,28 @@ def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
     """Multiply matrices without gaps that move as they are, one after the other: what streaming
     amounts to for small ones. ``head``: that of the replay of ``multiply``."""
     with crossing() as way:
-        found = [(x, way.kept(x)) for x in (x1, x2)]
+        found, notes = [(x, way.kept(x)) for x in (x1, x2)], noted.get()
         if any(there is None and x.nbytes > FEW_BYTES for x, there in found) or way.uploads:
             found = [(x, cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides)
                       if there is None else there) for x, there in found]
             way.arrived([*way.uploads], helps=True)
             notes = None
-        else:
-            notes = noted.get()
         a, b = (there if there is not None else way.copy_up(x) for x, there in found)
         way.keeper.leave(c)
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
         multiply(a, b, there)
-        way.deliver(there, c)
-        if notes is not None:
-            notes[:] = way.ring, head, (a, b), there
+        if c.nbytes <= FEW_BYTES:
+            wait_from_now_on()
+            way.bytes_down = c.nbytes
+            way.ring.link.copy_down(_span(c)[0], there.data.ptr, c.nbytes)
+            way.ring.link.await_kernels()
+            if notes is not None:
+                notes[:] = way.ring, head, (a, b), there
+        else:
+            way.ring.link.downloads_follow_kernels()
+            way.fetch_bytes(there, *_span(c))
+            way.returned()
+        way.arrive(c, there)
 
 
 def _span(x: np.ndarray) -> tuple[int, int]:
@@ -525,6 +530,6 @@ def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray],
                 result = way.back(result)
             way.finish()
     except CUDA.out_of_memory:
-        return carry(function, work, arrays, out, written) if free_copies() else None
+        return None
     tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
     return result

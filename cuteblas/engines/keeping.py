@@ -23,11 +23,11 @@ from .._forks import forget_in_children, surviving
 from ..runtime.tracking import Untracked, Watch
 from .counters import tally
 from .emulator import HOST_CUDA
-from .memory import array_at, shadow
+from .memory import shadow
 from .reuse import free_idle
 from .settings import checked_limit, keeps_arrays
 
-__all__ = ["Keeper", "alone", "expected", "is_large", "is_owned", "keep_limit", "keepers", "noted",
+__all__ = ["Keeper", "expected", "is_large", "keep_limit", "keepers", "noted", "owning",
            "release", "wanted"]
 
 _LEAST_BYTES = 1 << 20
@@ -157,10 +157,9 @@ class Keeper:
     def unchanged(self, copies: Iterable[tuple[_Owner, Any, int, Any]]) -> bool:
         """Whether copies have had the elements of their arrays all the time since they were
         found."""
-        for owner, memory, _offset, span in copies:
-            if owner.memory is not memory or owner.watch.written(*span) != []:
+        for owner, memory, _offset, (low, high) in copies:
+            if owner.memory is not memory or owner.watch.written(low, high) != []:
                 return False
-        for owner, _memory, _offset, (low, high) in copies:
             owner.saved += high - low
             self._use(owner)
             tally("arrays", "kept", "unchanged").tick()
@@ -170,14 +169,8 @@ class Keeper:
         """Note that ``nbytes`` of an operand without a copy have to move; keep it if that is worth
         it by now, as :meth:`find`."""
         with self.lock:
-            owner, *_ = self._owner(x, new=True)
-            if owner is None or owner.memory is not None:
-                return None
-            if owner.sampled():
-                self._use(owner)
-            owner.moved += nbytes
-            if owner.moved > owner.patience * owner.nbytes:
-                self._keep(owner, x)
+            if self.wanted(x, nbytes):
+                self._keep(self._owner(x)[0], x)        # type: ignore[arg-type]
         return self.find(x)
 
     def wanted(self, x: np.ndarray, nbytes: int) -> bool:
@@ -187,7 +180,8 @@ class Keeper:
             owner, *_ = self._owner(x, new=True)
             if owner is None or owner.memory is not None:
                 return False
-            owner.sampled()
+            if owner.sampled():
+                self._use(owner)
             owner.moved += nbytes
             return owner.moved > owner.patience * owner.nbytes
 
@@ -198,8 +192,6 @@ class Keeper:
     def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
         """Note a result that arrived; ``memory`` has its bytes, if it is not ``None``. It is kept
         then if results of this kind came again as operands."""
-        if x.nbytes < _LEAST_BYTES:
-            return
         with self.lock:
             owner, *_ = self._owner(x, new=True)
             if owner is not None and x.nbytes == owner.nbytes:
@@ -216,8 +208,6 @@ class Keeper:
     def leave(self, x: np.ndarray) -> None:
         """Drop the copy of an array that a call is about to write over: writes to it cost nothing
         then."""
-        if 2 * x.nbytes < _LEAST_BYTES:
-            return
         with self.lock:
             owner, *_ = self._owner(x)
             if owner is not None and 2 * x.nbytes >= owner.nbytes:
@@ -288,7 +278,7 @@ class Keeper:
             tally("arrays", "kept", f"not: {error}").tick()
             return
         owner.memory, owner.saved = memory, 0
-        if (array := _owning(x)) is not None:       # else nobody knows how long its memory lives
+        if (array := owning(x)) is not None:       # else nobody knows how long its memory lives
             owner.array = ref(array, lambda array: self._died(owner, array))
         self._copies[owner] = None
         self.nbytes += owner.nbytes
@@ -349,18 +339,10 @@ def is_large(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.nbytes >= _LEAST_BYTES
 
 
-def is_owned(x: np.ndarray) -> bool:
-    """Whether an array keeps its memory alive."""
-    return _owning(x) is not None
-
-
-def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
-    """A part of an array as one whose memory is kept without the rest; the array itself if all of
-    it is kept there, or if it has gaps."""
-    if not (keeper.limit and x.flags.forc) or keeper.expected(x):
-        return x
-    return array_at(x.__array_interface__["data"][0], x.shape, x.strides, f"|V{x.itemsize}",
-                    not x.flags.writeable, _owning(x)).view(x.dtype)
+def owning(x: np.ndarray) -> np.ndarray | None:
+    """The array with which an array's memory goes; ``None`` if it is not known."""
+    base = _base(x)
+    return getattr(base.base, "array_owner", base)
 
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
@@ -429,12 +411,6 @@ def _base(x: np.ndarray) -> np.ndarray:
     while isinstance(x.base, np.ndarray):
         x = x.base
     return x
-
-
-def _owning(x: np.ndarray) -> np.ndarray | None:
-    """The array with which an array's memory goes; ``None`` if it is not known."""
-    base = _base(x)
-    return getattr(base.base, "array_owner", base)
 
 
 def _forget() -> None:

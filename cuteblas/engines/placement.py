@@ -87,9 +87,11 @@ class Work:
     again: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def never_moves(self) -> bool:
-        """Whether the host is expected to be faster, whatever has been started, in a time from
-        which nothing is learned."""
-        here, there = self.seconds()
+        """Whether the host is expected to be faster, whatever has been started or could be kept, in
+        a time from which nothing is learned."""
+        from .keeping import is_on
+
+        here, there = (replace(self, kept=self.up) if is_on() else self).seconds()
         return there >= here < _NOTICED
 
     def seconds(self) -> tuple[float, float]:
@@ -100,8 +102,12 @@ class Work:
                                       self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
-        there = costs.gpu_call(name, self.products, self.up - self.kept, self.down, count)
-        beside = _corrections[True, name + _BESIDE] if perf_counter() < _alternating else 1
+        up, beside = self.up - self.kept, 1.0
+        there = costs.gpu_call(name, self.products, up, self.down, count)
+        if self.kept and up + self.down <= _FEW_BYTES:
+            there -= max(costs.call - _REPLAYED, 0)
+        elif perf_counter() < _alternating:
+            beside = _corrections[True, name + _BESIDE]
         return here * _corrections[False, name], there * _corrections[True, name] * beside
 
     def over_devices(self, count: int) -> float:
@@ -140,6 +146,8 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
 
 
 # -- what calls have taken -------------------------------------------------------------------------
+_FEW_BYTES = 1 << 17                    # that move without threads
+_REPLAYED = 1e-4                        # seconds of such a call with operands that stay
 _NOTICED = 1e-3    # seconds of a call from which others are corrected
 _FORGOTTEN = 30.0  # seconds of calls on one side after which a correction of the other one has
                    # faded
@@ -437,7 +445,7 @@ def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
     """Note what a call would gain if its large operands stayed on the GPU, and begin to move those
     whose calls would have gained as much as that costs."""
     global _moving
-    from .keeping import is_on, is_owned, wanted
+    from .keeping import is_on, owning, wanted
 
     if not is_on():
         return
@@ -456,7 +464,7 @@ def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
             from .background import later
             from .host_cuda import keep_soon
 
-            if all(map(is_owned, worth)):
+            if all(owning(x) is not None for x in worth):
                 _moving = later(keep_soon, worth)
             else:                       # their memory may be gone when this call has ended
                 keep_soon(worth)
@@ -491,7 +499,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         cannot.
     """
     global _busy, _alternating
-    given = work
+    given, note = work, list[Any]()
     for there, again in (*work.again,):
         begin = perf_counter()
         if _stays(there, ()) is None and (result := again(arrays, out)) is not None:
@@ -515,7 +523,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         begin = perf_counter()
         try:
             with nullcontext() if waits else without_waiting():
-                noted.set([])
+                noted.set(note)
                 result = None if stream is None else stream()
                 if result is None and (limit is None or work.up + work.down <= limit):
                     result = carry(function, run, arrays, out, written)
@@ -523,9 +531,9 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
             _compiling[kind] = compiling.ready
             continue
         if result is not None:
-            if (note := noted.get()) and (again := replayed(function, note, result, out is None)):
+            if note and (again := replayed(function, note, arrays, result, out is None)):
                 given.again[:] = [(work, again)]
-            noted.set(None)
+            note.clear()
             if kind in _carried:                # else it was compiled, loaded or planned
                 _learn(True, work, perf_counter() - begin)
             elif len(_carried) < _MOST_KINDS:

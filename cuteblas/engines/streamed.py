@@ -23,7 +23,7 @@ from .counters import tally
 from .cuda import CUDA
 from .exchange import Abandoned, Exchange
 from .execution import Execution
-from .host_cuda import Crossing, crossing, current_ring, dense, free_bytes, free_copies, native
+from .host_cuda import Crossing, crossing, current_ring, dense, free_bytes, native
 from .keeping import expected
 from .memory import Memory
 from .placement import gpu_seconds
@@ -197,7 +197,7 @@ def stream_tiles(call: Tiled) -> bool:
         ``True`` if it is done, ``False`` if there are no tiles.
     """
     x, function = call.extents, call.function
-    room = free_bytes(2 * (x.a + x.b) + x.c) if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
+    room = free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
     exchange = exchanged.get()
@@ -220,11 +220,9 @@ def stream_tiles(call: Tiled) -> bool:
                 exchange = None
             if isinstance(error, Abandoned):
                 continue
-            freed = free_copies()
             cupy.get_default_memory_pool().free_all_blocks()
-            if not freed:
-                tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
-                room //= 2
+            tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
+            room //= 2
         else:
             tally(function, "calls", "in tiles").tick()
             tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()

@@ -15,7 +15,7 @@ import numpy as np
 from ..engines.background import short_turns
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
-from ..engines.memory import Memory, contiguous_strides
+from ..engines.memory import Memory, array_at, contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
@@ -26,10 +26,11 @@ from .staging import multiply_tile
 
 if TYPE_CHECKING:
     from ..engines.exchange import Exchange
+    from ..engines.keeping import Keeper
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
 
-__all__ = ["as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result",
+__all__ = ["alone", "as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result",
            "on_host_alone", "put", "shares_memory", "spread_product", "stand_in_of"]
 
 _ROWS = 128                 # of which parts have a multiple
@@ -123,7 +124,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
         import cupy
 
         from ..engines.host_cuda import current_home
-        from ..engines.keeping import alone, noted
+        from ..engines.keeping import noted
         from ..engines.streamed import exchanged
         from .tiles import product_in_tiles
 
@@ -152,6 +153,17 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     if whole is not out:
         np.copyto(out, whole, casting="unsafe")
     return out
+
+
+def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
+    """A part of an array as one whose memory is kept without the rest; the array itself if all of
+    it is kept there, or if it has gaps."""
+    from ..engines.keeping import owning
+
+    if not (keeper.limit and x.flags.forc) or keeper.expected(x):
+        return x
+    return array_at(x.__array_interface__["data"][0], x.shape, x.strides, f"|V{x.itemsize}",
+                    not x.flags.writeable, owning(x)).view(x.dtype)
 
 
 def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:

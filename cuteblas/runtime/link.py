@@ -161,16 +161,18 @@ class Link:
             check_copy(self._driver.record(done.ptr, stream.ptr))
 
     def copy_up(self, address: int, source: int, nbytes: int) -> None:
-        """Copy from pageable memory after the kernels that were launched, before those that
-        follow."""
+        """Copy after the kernels that were launched, before those that follow; pageable memory may
+        be written then."""
         self._runtime.memcpyAsync(address, source, nbytes, self._runtime.memcpyHostToDevice,
                                   self._compute.ptr)
 
     def copy_down(self, target: int, address: int, nbytes: int) -> None:
-        """Copy to pageable memory what the kernels that were launched have made, and wait for
-        it."""
+        """Copy what the kernels that were launched have made, by :meth:`await_kernels`."""
         self._runtime.memcpyAsync(target, address, nbytes, self._runtime.memcpyDeviceToHost,
                                   self._compute.ptr)
+
+    def await_kernels(self) -> None:
+        """Wait for the kernels that were launched, and for copies that follow them."""
         self._compute.synchronize()
 
     def wait(self, done: Any) -> None:

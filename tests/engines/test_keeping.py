@@ -823,7 +823,7 @@ def test_an_array_that_a_call_writes_over_is_left_first(keeper, memories):
 # -- threads ---------------------------------------------------------------------------------------
 def test_an_owner_that_dies_in_another_thread_meanwhile(keeper, memories):
     x = [kept(keeper, array())]
-    with keeper._lock:
+    with keeper.lock:
         thread = threading.Thread(target=x.clear)
         thread.start()
         thread.join(20)
@@ -886,6 +886,35 @@ def test_two_keepers_of_one_array(memories):
     x[5, 5] = -1
     assert used(keepers[1], x) is not None
     keepers[1].release()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_keepers_of_parts_with_gaps(memories, order):
+    """Neither covers the first and the last 2 MiB: each is told of them once after every write."""
+    others, x = Memories(), array(24 * MIB)
+    keepers = {"left": Keeper(memories, 1 << 30), "right": Keeper(others, 1 << 30)}
+    views = {"left": x[:, :x.shape[1] // 2], "right": x[:, x.shape[1] // 2:]}
+    turns = [*keepers][::order]
+    for _ in range(4):
+        for name in turns:
+            used(keepers[name], views[name])
+    rng = np.random.default_rng(3)
+    for step in range(40):
+        row, column = rng.integers((0, 0), x.shape) if step % 4 else (0, 7)
+        x[row, column] += 1
+        for name in turns[::1 - 2 * (step % 2)]:
+            assert used(keepers[name], views[name]) is not None
+        if step % 3:
+            used(keepers[turns[0]], x[row:])
+        for name in turns:
+            used(keepers[name], views[name])
+        memories.moved.clear()
+        others.moved.clear()
+        for name in turns:
+            assert used(keepers[name], views[name]) is not None
+        assert memories.moved == others.moved == []
+    for keeper in keepers.values():
+        keeper.release()
 
 
 def test_random_programs():

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
+import cupy
+
 import cuteblas
 from conformance.writes import QUIET, WRITES
 from cuteblas import blas
@@ -205,25 +207,55 @@ def test_an_exception_of_another_kind_keeps_what_was_there(link, monkeypatch):
     assert moved(link, lambda: cuteblas.matmul(a, b))[0] == 0
 
 
-def test_memory_that_is_wanted(link, monkeypatch):
-    """Copies leave before tiles get smaller."""
-    a, b = small(80, 70), small(70, 60)
-    for _ in range(3):
-        cuteblas.matmul(a, b)
-    real, refused = host_cupy.allocate, []
+class Little:
+    """An allocator of a device with little memory: it refuses until that is enough."""
 
-    def allocate(nbytes):
-        # those of small products, replayed or not, are followed by another way
-        if len(refused) < 1 + 2 * (tiles._STRAIGHT_BYTES > 0):
-            refused.append(nbytes)
+    def __init__(self, refusals):
+        self.refusals = refusals
+
+    def __call__(self, nbytes):
+        if self.refusals:
+            self.refusals -= 1
             raise host_cuda.CUDA.out_of_memory(nbytes, 0, 0)
-        return real(nbytes)
-    monkeypatch.setattr("cupy.cuda.alloc", allocate)
+        return host_cupy.allocate(nbytes)
+
+
+@pytest.mark.parametrize("refusals", [1, 2, 3])
+def test_memory_that_is_wanted(link, monkeypatch, refusals):
+    """Copies leave, the oldest first, before tiles get smaller."""
+    others = [small(80, 70), small(70, 60)]
+    a, b = small(80, 70), small(70, 60)
+    for x, y in (others, (a, b)):
+        for _ in range(3):
+            cuteblas.matmul(x, y)
+    kept = sum(keeper.nbytes for keeper in keeping.keepers())
+    little = Little(refusals)
+    cupy.cuda.set_allocator(little)
     monkeypatch.setattr("cupy.get_default_memory_pool",
                         lambda: SimpleNamespace(free_all_blocks=lambda: None))
-    assert (cuteblas.matmul(a, b) == a @ b).all() and refused
+    assert (cuteblas.matmul(a, b) == a @ b).all() and not little.refusals
     assert "smaller tiles: no memory on the GPU" not in cuteblas.stats()["matmul"]["moved"]
+    now = sum(keeper.nbytes for keeper in keeping.keepers())
+    assert now < kept and (now or refusals > 1)
+
+
+def test_memory_that_the_program_wants(link):
+    """Its own arrays push copies out by their age, as far as they need it."""
+    a, b, c = small(80, 70), small(80, 70), small(70, 60)
+    for x in (a, b):
+        for _ in range(3):
+            cuteblas.matmul(x, c)
+    little = Little(0)
+    cupy.cuda.set_allocator(little)
+    cuteblas.matmul(b, c)                               # notes that there is another allocator
+    little.refusals = 1
+    cupy.cuda.alloc(10)
+    assert keeping.expected([a]) == 0 and keeping.expected([b]) == b.nbytes
+    little.refusals = 9
+    with pytest.raises(host_cuda.CUDA.out_of_memory):
+        cupy.cuda.alloc(10)
     assert not any(keeper.nbytes for keeper in keeping.keepers())
+    assert little.refusals == 9 - 1 - 2
 
 
 def test_limits(link):

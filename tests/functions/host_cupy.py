@@ -128,7 +128,10 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "several_devices", lambda: False)
         patch.setattr(module, "current_stream", lambda: 0, raising=module is not kept)
         patch.setattr(module, "uploaded", lambda table: on_gpu(table).data, raising=False)
-    patch.setattr(cupy.cuda, "alloc", allocate)
+    allocators = [allocate]
+    patch.setattr(cupy.cuda, "alloc", lambda nbytes: allocators[-1](nbytes))
+    patch.setattr(cupy.cuda, "get_allocator", lambda: allocators[-1])
+    patch.setattr(cupy.cuda, "set_allocator", allocators.append)
     patch.setattr(
         cupy,
         "empty",

@@ -50,6 +50,7 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40,
         for module in (host_cuda, tiles):
             patch.setattr(module, "current_ring", lambda: ring)
         patch.setattr(host_cuda, "_homes", {})
+        patch.setattr(host_cuda, "current_device", lambda: 0)
         patch.setattr(host_cuda, "FEW_BYTES", few_bytes)
         patch.setattr(settings, "driver_is_there", lambda: True)
         patch.setattr(placement, "_possible", lambda: True)

@@ -60,7 +60,7 @@ class LateLink:
         self._ended = {"up": 0, "down": 0}
         self.log, self.pinned_ranges, self.kernels_are_new = [], [], False
         self.fail_at, self.kernels = None, 0
-        self.events = []
+        self.events, self._after_kernels = [], []
 
     def pinned(self, nbytes):
         memory = np.full(nbytes, 0xA5, np.uint8)
@@ -162,8 +162,13 @@ class LateLink:
 
     def copy_down(self, target, address, nbytes):
         self.log.append(("copied down", nbytes))
+        self._after_kernels.append((target, address, nbytes))
+
+    def await_kernels(self):
         self.kernels_are_new = False
-        at(target, nbytes)[:] = at(address, nbytes)
+        while self._after_kernels:
+            target, address, nbytes = self._after_kernels.pop()
+            at(target, nbytes)[:] = at(address, nbytes)
 
     def wait(self, done):
         done.synchronize()
@@ -172,6 +177,7 @@ class LateLink:
         self.run("down", len(self._copies["down"]))
 
     def synchronize(self):
+        self.await_kernels()
         for stream, copies in self._copies.items():
             self.run(stream, len(copies))
 

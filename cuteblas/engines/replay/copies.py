@@ -10,9 +10,9 @@ import cupy
 import numpy as np
 
 from .. import cuda, host_cuda
-from ..reuse import empty_array
+from ..counters import tally
 from .cupy import key_of_call, recorded
-from .recording import Recorded, ticks_of
+from .recording import Recorded
 
 __all__ = ["replayed"]
 
@@ -24,68 +24,76 @@ class _OnCopies(NamedTuple):
     ----------
     key, call
         The product of CuPy arrays, and its key.
-    ring
-        Of the device.
-    layout : tuple
-        Shape, type and strides of the result,
+    home, lock
+        The device, and the lock of its ring.
+    places : tuple of numpy.ndarray or None
+        The pinned memory of each operand that moves with every call.
+    result : numpy.ndarray
+        That of the result,
     is_new : bool
-        which a new one would have.
-    tick : callable
-        Counts the call.
+        and whether a new one is laid out so.
+    ticks : tuple of callable
+        What counts the call.
     """
 
     key: tuple
     call: Recorded
-    ring: Any
-    layout: tuple[tuple[int, ...], np.dtype, tuple[int, ...]]
+    home: Any
+    lock: Any
+    places: tuple[np.ndarray | None, ...]
+    result: np.ndarray
     is_new: bool
-    tick: Callable[[], Any]
+    ticks: tuple[Callable[[], Any], ...]
 
     def __call__(self, arrays: Sequence[np.ndarray], out: np.ndarray | None) -> np.ndarray | None:
         """The product of operands with the shapes, strides and types of those before; ``None`` if
         one has no copy, or was written."""
-        if recorded.get(self.key) is not self.call or (
-                not self.is_new if out is None else out.strides != self.layout[2]):
+        call, few, home = self.call, host_cuda.FEW_BYTES, host_cuda.current_home()
+        # a handler of signals, while another product has the pinned memory
+        if self.lock._is_owned() or home is not self.home or recorded.get(self.key) is not call or (
+                out is None and not self.is_new):
             return None
         try:
             with host_cuda.crossing() as way:
-                if way.ring is not self.ring or (launched := self._launched(way, arrays)) is None:
-                    return None
-                out = empty_array(*self.layout) if out is None else out
-                memory, _copies = launched              # which live as long as their kernel
-                way.keeper.leave(out)
-                way.deliver(cupy.ndarray(out.shape, out.dtype, memory, out.strides), out)
+                link, keeper = way.ring.link, way.keeper
+                with keeper.lock:
+                    copies = keeper.copies([x for x, place in zip(arrays, self.places, strict=True)
+                                            if place is None])
+                    if copies is None:
+                        return None
+                    memory = cupy.cuda.alloc(2 * few + call.nbytes)
+                    addresses = [(begin := memory.ptr), begin + few, begin + 2 * few]
+                    there = iter(copies)
+                    for i, place in enumerate(self.places):
+                        if place is None:
+                            _owner, copy, offset, _span = next(there)
+                            addresses[i] = copy.ptr + offset
+                            if addresses[i] & 15 != self.key[1 + i][3]:
+                                return None
+                        else:
+                            np.copyto(place, arrays[i])
+                            link.copy_up(addresses[i], home.staged + i * few, place.nbytes)
+                    if addresses[0] == addresses[1]:    # which have a kernel of their own
+                        return None
+                    call.launch(addresses if call.pick is None else call.pick(addresses),
+                                cuda.current_stream())
+                    link.copy_down(home.staged + 2 * few, addresses[2], call.nbytes)
+                    if not keeper.unchanged(copies):
+                        return None
+                link.await_kernels()
+                way.bytes_down = call.nbytes
+                if out is None:
+                    out = self.result.copy("K")
+                else:
+                    np.copyto(out, self.result)
         except cuda.CUDA.out_of_memory:
             return None
-        self.tick()
+        for tick in self.ticks:
+            tick()
         return out
 
-    def _launched(self, way: host_cuda.Crossing, arrays: Sequence[np.ndarray]) -> Any:
-        """The memory of the result, and the copies, if these are right."""
-        call, keeper, few = self.call, way.keeper, host_cuda.FEW_BYTES
-        if keeper.lock._is_owned():         # as in find
-            return None
-        with keeper.lock:
-            if (copies := keeper.copies([x for x in arrays if x.nbytes > few])) is None:
-                return None
-            memory = cupy.cuda.alloc(2 * few + call.nbytes)
-            addresses, places = [memory.ptr, memory.ptr + few, memory.ptr + 2 * few], iter(copies)
-            for i, x in enumerate(arrays):
-                if x.nbytes > few:
-                    _owner, there, offset, _span = next(places)
-                    addresses[i] = there.ptr + offset
-                else:
-                    way.ring.link.copy_up(addresses[i], x.__array_interface__["data"][0], x.nbytes)
-                if addresses[i] & 15 != self.key[1 + i][3]:
-                    return None
-            if addresses[0] == addresses[1]:            # which have a kernel of their own
-                return None
-            call.launch(addresses if call.pick is None else call.pick(addresses),
-                        cuda.current_stream())
-            return (memory + 2 * few, copies) if keeper.unchanged(copies) else None
 
-
-def replayed(function: str, note: Sequence[Any], result: np.ndarray,
+def replayed(function: str, note: Sequence[Any], arrays: Sequence[np.ndarray], result: np.ndarray,
              is_new: bool) -> _OnCopies | None:
     """What replays a product that :func:`~cuteblas.engines.host_cuda.straight` has noted; ``None``
     if its kernel is not recorded.
@@ -96,15 +104,17 @@ def replayed(function: str, note: Sequence[Any], result: np.ndarray,
         On whose account.
     note : sequence
         The ring, the head of the replay, and the operands and the result on the device.
-    result : numpy.ndarray
-        The result,
+    arrays, result : numpy.ndarray
+        Those of the host.
     is_new : bool
-        and whether the call made it.
+        Whether the call made the result.
     """
     ring, *given = note
     key: Any = key_of_call(*given)
-    call = recorded.get(key)
-    ticks = ticks_of([(function, "calls", "in tiles"),
-                      (function, "moved", f"to cuda:{ring.link.ordinal}")])
-    return call and _OnCopies(key, call, ring, (result.shape, result.dtype, result.strides), is_new,
-                              lambda: (call.tick(), ticks()))
+    call, home, few = recorded.get(key), host_cuda.current_home(), host_cuda.FEW_BYTES
+    places = [np.ndarray(x.shape, x.dtype, home.staging, i * few, x.strides)
+              if x.nbytes <= few else None for i, x in enumerate((*arrays, result))]
+    return call and _OnCopies(
+        key, call, home, ring.lock, (*places[:2],), places[2], is_new,  # type: ignore[arg-type]
+        (call.tick, tally(function, "calls", "in tiles").tick,
+         tally(function, "moved", f"to cuda:{ring.link.ordinal}").tick))
