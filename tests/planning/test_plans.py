@@ -171,6 +171,7 @@ def test_what_tensor_maps_do_not_describe():
                            ({"strides": (64, 2)}, "no mode of A has stride 1"),
                            ({"strides": (63, 1)}, "not positive multiples of 16 bytes"),
                            ({"strides": (-64, 1)}, "not positive"),
+                           ({"strides": (0, 1)}, "not positive"),
                            ({"strides": (2**39, 1)}, "not below 2^40"),
                            ({"batch_strides": (2**39,)}, "not below 2^40"),
                            ({"batch_strides": (4,)}, "not multiples of 16"),

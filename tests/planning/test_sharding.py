@@ -48,6 +48,12 @@ def test_a_device_begins_with_what_it_has():
     assert all(step.b.slot is None for share in found.shares for step in share.steps[:1])
 
 
+def test_no_part_is_empty():
+    assert [*sharding._grids(Extents(1, 2, 9, 5), 3)] == [{"m": 1, "n": 3}]
+    assert [*sharding._grids(Extents(1, 9, 2, 5), 3)] == [{"m": 3, "n": 1}]
+    assert [*sharding._grids(Extents(3, 1, 1, 5), 3)] == [{"batch": 3}]
+
+
 def test_tiles_are_few_where_operands_are_made_ready_for_each():
     whole = [held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))]
     cheap, dear = (divided(*whole, cost=Cost(34e-3, prepare / N**2)) for prepare in (0.0, 4e-3))
