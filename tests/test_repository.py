@@ -14,6 +14,8 @@ import pytest
 
 import cuteblas
 
+from .mutations import MUTATIONS
+
 ROOT = Path(__file__).parents[1]
 TOP = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
        "LICENSE", "README.md", "SECURITY.md", "conformance", "cuteblas", "docs", "pyproject.toml",
@@ -96,6 +98,20 @@ def test_what_is_skipped_as_a_whole_without_cupy_is_run_with_it():
                  if isinstance(statement, (ast.Assign, ast.Expr))]
         needs = any(call.startswith("pytest.importorskip('cupy'") for call in calls)
         assert needs == bool(re.search(pattern, text, re.M)), file
+
+
+def test_faults_have_a_text_and_tests():
+    """Sixty at least; ``python -m tests.mutations`` reports the others."""
+    ready = 0
+    for fault in MUTATIONS:
+        file = ROOT / "cuteblas" / fault.file
+        ready += file.exists() and file.read_text(encoding="utf-8").count(fault.text) == 1
+        for name in fault.tests.split():
+            path, _, function = name.partition("::")
+            path = ROOT / "tests" / path
+            assert path.exists(), name
+            assert not function or f"def {function}(" in path.read_text(encoding="utf-8"), name
+    assert ready >= 60
 
 
 def test_hooks_are_programs_of_the_extra_lint():

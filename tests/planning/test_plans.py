@@ -10,11 +10,19 @@ from itertools import pairwise, product
 import pytest
 
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
+from cuteblas.kernels.common import OperandAccess
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
 from cuteblas.planning.gemm.mma import mma_alternatives
 from cuteblas.planning.gemm.simt import candidates, plan_simt, simt_alternatives, simt_seconds
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
-from cuteblas.planning.operands import bind, fused, oriented, span, why_not_mapped
+from cuteblas.planning.operands import (
+    bind,
+    fused,
+    oriented,
+    span,
+    vector_access,
+    why_not_mapped,
+)
 from cuteblas.planning.plan import Workspace, place
 from cuteblas.planning.problem import Fusion, transposed
 
@@ -162,6 +170,18 @@ def test_the_reason_tells_what_was_chosen_and_what_was_not():
     assert "not gemm_wgmma: the strides (1001, 1) of A are not positive multiples of 16 bytes" in plan.reason
     assert "computed as C^T = B A^T" in plan_gemm(square(64), H200).reason
     assert transposed(transposed(square(3, k=4))) == square(3, k=4)
+
+
+def test_vectors_are_as_wide_as_whatever_they_begin_at():
+    good = Operand("float32", (64, 1), (4096,))
+    for changes, width in (({}, 4), ({"strides": (62, 1)}, 2), ({"strides": (63, 1)}, 1),
+                           ({"batch_strides": (4098,)}, 2), ({"batch_strides": (4097,)}, 1),
+                           ({"alignment": 8}, 2), ({"alignment": 4}, 1), ({"dtype": "int8"}, 16),
+                           ({"dtype": "complex128"}, 1), ({"strides": (-64, 1)}, 4)):
+        assert vector_access(replace(good, **changes), (8, 64)).width == width, changes
+    assert vector_access(good, (8, 62)).width == 2 and vector_access(good, (8, 63)).width == 1
+    assert vector_access(replace(good, strides=(1, 8)), (8, 64)).unit == 0
+    assert vector_access(replace(good, strides=(8, 2)), (8, 64)) == OperandAccess()
 
 
 def test_what_tensor_maps_do_not_describe():
