@@ -146,6 +146,341 @@ MUTATIONS = [
             "engines/test_scratch.py"
         ),
         ("engines/scratch.py", "if len(_waiting) < _MOST:", "if True:", "engines/test_scratch.py"),
+        # kernels: guards and common parts
+        (
+            "kernels/guard.py",
+            "k.stop(given(0).differs(HOLDS))",
+            "k.stop(given(0).differs(NATIVE))",
+            "kernels/test_guard.py"
+        ),
+        (
+            "planning/guard.py",
+            "first, end = first + part.words, max(",
+            "first, end = first + 1, max(",
+            "kernels/test_guard.py::test_words_of_blocks_are_apart"
+        ),
+        (
+            "planning/guard.py",
+            '"workspace": place("workspace", begin)}',
+            '"workspace": place("workspace", 0)}',
+            "kernels/test_guard.py"
+        ),
+        (
+            "kernels/common.py",
+            "with k.when(less(along, half)):",
+            "with k.when(less(along, half + 1)):",
+            "kernels/test_reduce_modes.py"
+        ),
+        (
+            "kernels/common.py",
+            "scaled(c, beta, accumulator)),",
+            "scaled(c, alpha, accumulator)),",
+            "kernels/test_gemm_simt.py::test_alpha_and_beta"
+        ),
+        (
+            "kernels/gemm/triangle.py",
+            "folded = less(row, column + even)",
+            "folded = less(row, column)",
+            "kernels/test_triangle.py"
+        ),
+        # epilogues
+        (
+            "kernels/epilogue.py",
+            "if triangle.hermitian and isinstance(sums, Tensor):",
+            "if isinstance(sums, Tensor):",
+            "kernels/test_triangle.py"
+        ),
+        (
+            "kernels/epilogue.py",
+            'select(equal(self._absent["alpha"], 1), 0,',
+            'select(equal(self._absent["alpha"], 0), 0,',
+            "blas/test_scalars.py::test_a_group_knows_alphas_of_zero"
+        ),
+        (
+            "codegen/epilogue.py",
+            "self.value)).encode(), *(a.digest",
+            "0)).encode(), *(a.digest",
+            "codegen/test_epilogue.py"
+        ),
+        (
+            "codegen/epilogue.py",
+            'elif node.op == "cast" and args[0].dtype == node.dtype:',
+            'elif node.op == "cast":',
+            "codegen/test_epilogue.py"
+        ),
+        (
+            "codegen/epilogue.py",
+            "if whole >= 2**63 else",
+            "if whole > 2**63 else",
+            "codegen/test_epilogue.py"
+        ),
+        (
+            "planning/operands.py",
+            "width = vector_width(x, most, *others) if",
+            "width = vector_width(x, most) if",
+            "kernels/test_epilogue.py::test_every_family_fuses"
+        ),
+        (
+            "functions/epilogues/resolution.py",
+            "if isinstance(x, np.ndarray) and not x.flags.writeable:",
+            "if isinstance(x, np.ndarray) and not x.flags.owndata:",
+            "functions/test_epilogues.py"
+        ),
+        (
+            "functions/epilogues/resolution.py",
+            "not np.iinfo(kind).min <= x <= np",
+            "not np.iinfo(kind).min < x <= np",
+            "functions/test_epilogues.py"
+        ),
+        (
+            "functions/epilogues/resolution.py",
+            "rows if axis == -1 else columns)",
+            "rows if axis == -2 else columns)",
+            "functions/test_epilogues.py"
+        ),
+        # planning: what a kernel may take
+        (
+            "planning/operands.py",
+            "if any(n > 1 and (s <= 0 or s * item",
+            "if any(n > 1 and (s < 0 or s * item",
+            "planning/test_plans.py"
+        ),
+        (
+            "planning/operands.py",
+            "if operand.alignment % _TMA_ALIGNMENT:",
+            "if operand.alignment % (_TMA_ALIGNMENT // 2):",
+            "planning/test_plans.py"
+        ),
+        (
+            "planning/operands.py",
+            "if p.n * item % _TMA_ALIGNMENT:",
+            "if p.n % _TMA_ALIGNMENT and item == 1:",
+            "planning/test_plans.py"
+        ),
+        (
+            "planning/operands.py",
+            "others = operand.strides[1 - mode], *operand.batch_strides",
+            "others = (operand.strides[1 - mode],)",
+            "planning/test_plans.py"
+        ),
+        # dispatch rules and memory
+        (
+            "engines/dispatch.py",
+            '"subclass" if kind.__array_ufunc__ is np.',
+            '"subclass" if kind.__array_ufunc__ is not np.',
+            "array/test_operands.py"
+        ),
+        (
+            "engines/dispatch.py",
+            "if own and not any(",
+            "if own and any(",
+            "array/test_operands.py"
+        ),
+        (
+            "engines/placement.py",
+            "return there < here, times",
+            "return here < there, times",
+            "engines/test_placement.py"
+        ),
+        (
+            "functions/routing.py",
+            'if kind == "subclass":',
+            'if kind == "scalar":',
+            "functions/test_dots.py"
+        ),
+        (
+            "functions/routing.py",
+            "if rules is COPY and out is not None and",
+            "if rules is FUNCTION and out is not None and",
+            "functions/test_copies.py"
+        ),
+        (
+            "engines/memory.py",
+            "sum(r for r in reach if r > 0) + self.dtype.itemsize",
+            "sum(r for r in reach if r > 0)",
+            "engines/test_memory.py"
+        ),
+        (
+            "engines/memory.py",
+            "all(n < 2 or s == t for n, s, t",
+            "all(s == t for n, s, t",
+            "engines/test_memory.py"
+        ),
+        (
+            "engines/memory.py",
+            "-abs(x.strides[axis])",
+            "-x.strides[axis]",
+            "functions/test_copies.py"
+        ),
+        # keys of replay
+        (
+            "engines/replay/numpy.py",
+            "not out.flags.writeable or any(np.may_share_memory(x, out) for x in inputs):",
+            "not out.flags.writeable:",
+            "engines/test_replay_numpy.py"
+        ),
+        (
+            "engines/replay/numpy.py",
+            'if where == "numpy" or (where == "auto" and found.few):',
+            'if where in ("numpy", "auto"):',
+            "engines/test_replay_numpy.py"
+        ),
+        (
+            "engines/replay/numpy.py",
+            "key.append((x.shape, x.dtype))",
+            "key.append((x.shape, x.dtype.kind))",
+            "engines/test_replay_numpy.py"
+        ),
+        (
+            "blas/replay.py",
+            "dtype, compute, type(alpha), type(beta),",
+            "dtype, compute,",
+            "engines/test_replay_numpy.py"
+        ),
+        (
+            "blas/replay.py",
+            '"one" if x == 1 else "value" if',
+            '"value" if',
+            "engines/test_replay_numpy.py"
+        ),
+        (
+            "blas/replay.py",
+            "if overwrites and out is None:",
+            "if out is None:",
+            "engines/test_replay_numpy.py"
+        ),
+        (
+            "engines/replay/recording.py",
+            "if len(recorded) >= MOST_RECORDED:",
+            "if len(recorded) > MOST_RECORDED:",
+            "engines/test_replay_numpy.py"
+        ),
+        # flags of BLAS routines
+        (
+            "blas/rank_k.py",
+            'part = "lower" if given.flag("lower") else "upper"',
+            'part = "upper" if given.flag("lower") else "lower"',
+            "blas/test_rank_k.py"
+        ),
+        (
+            "blas/rank_k.py",
+            'return ("N", other) if asked == "N" else (other, "N")',
+            'return ("N", other) if asked != "N" else (other, "N")',
+            "blas/test_rank_k.py"
+        ),
+        (
+            "blas/rank_k.py",
+            "alpha = call.alpha.conjugate() if hermitian else call.alpha",
+            "alpha = call.alpha",
+            "blas/test_rank_k.py"
+        ),
+        (
+            "blas/vectors.py",
+            "return chosen[::-1] if inc < 0 else chosen",
+            "return chosen",
+            "blas/test_vectors.py"
+        ),
+        (
+            "blas/vectors.py",
+            '"R" if row.transpose == "H" else "N", overwrites',
+            '"N", overwrites',
+            "blas/test_vectors.py"
+        ),
+        ("blas/arguments.py", 'letter in "CR")', 'letter in "C")', "blas/test_routines.py"),
+        (
+            "blas/arguments.py",
+            "if number not in (0, 1):",
+            "if number < 0:",
+            "blas/test_refusals.py"
+        ),
+        (
+            "blas/arguments.py",
+            "if not -2**31 <= int(value) < 2**31:",
+            "if not -2**31 <= int(value) <= 2**31:",
+            "blas/test_refusals.py"
+        ),
+        (
+            "functions/host_gemm.py",
+            'where=written if triangle == "lower" else written.T)',
+            'where=written if triangle == "upper" else written.T)',
+            "blas/test_rank_k.py"
+        ),
+        # dask
+        (
+            "dask/products.py",
+            "(mirrored, (name, *block[::-1]), conj)",
+            "(mirrored, (name, *block[::-1]), False)",
+            "dask/test_products.py::test_gram_matrices_are_computed_once"
+        ),
+        (
+            "dask/products.py",
+            "return a, 1, False",
+            "return a, 0, False",
+            "dask/test_products.py::test_gram_matrices_are_computed_once"
+        ),
+        (
+            "dask/products.py",
+            "step = replace(term, alone=False, last=False)",
+            "step = replace(term, alone=False)",
+            "dask/test_products.py::test_half_precision_is_rounded_once"
+        ),
+        ("dask/products.py", "at[index] if n > 1 else 0", "at[index]", "dask/test_products.py"),
+        (
+            "dask/offers.py",
+            "            self._held.pop(token, None)",
+            "            self._held.get(token, None)",
+            "dask/test_offers.py"
+        ),
+        # sharding
+        (
+            "planning/sharding.py",
+            "inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds))",
+            "inside = [slice(*(x for x in bounds))",
+            "planning/test_sharding.py"
+        ),
+        (
+            "planning/sharding.py",
+            "slot = None if here else key % most_slots if most_slots else key",
+            "slot = None if here else key % 2 if most_slots else key",
+            "planning/test_sharding.py"
+        ),
+        (
+            "planning/sharding.py",
+            "here = len(pieces) == 1 and pieces[0].device == share.device",
+            "here = len(pieces) == 1",
+            "planning/test_sharding.py"
+        ),
+        (
+            "planning/sharding.py",
+            "if count % rows == 0 and rows <= extents.m and",
+            "if count % rows == 0 and",
+            "planning/test_sharding.py"
+        ),
+        (
+            "planning/sharding.py",
+            "ready = max(ready, there[key])",
+            "ready = there[key]",
+            "planning/test_sharding.py"
+        ),
+        # commands
+        (
+            "cli/layout.py",
+            "if max(bits, base, abs(shift)) > _ADDRESS_BITS:",
+            "if max(bits, base, shift) > _ADDRESS_BITS:",
+            "cli/test_layout.py"
+        ),
+        (
+            "cli/layout.py",
+            "layout = composition(layout, Layout.parse(options.compose))",
+            "layout = composition(Layout.parse(options.compose), layout)",
+            "cli/test_layout.py"
+        ),
+        (
+            "cli/cache.py",
+            'arch) if options.action == "export"',
+            '"") if options.action == "export"',
+            "runtime/test_cache.py"
+        ),
     )
 ]
 

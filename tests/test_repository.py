@@ -14,13 +14,15 @@ import pytest
 
 import cuteblas
 
+from .mutations import MUTATIONS
+
 ROOT = Path(__file__).parents[1]
 TOP = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
        "LICENSE", "README.md", "SECURITY.md", "conformance", "cuteblas", "docs", "pyproject.toml",
        "tests"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RUN = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-PARTS = set(re.findall(r"^(\w+)\(\) \{", RUN, re.M)) - {"develop", "opened"}
+PARTS = set(re.findall(r"^(\w+)\(\) \{", RUN, re.M)) - {"develop", "opened", "together"}
 
 
 def load(path):
@@ -86,6 +88,30 @@ def test_parts_of_ci_are_named():
     refused = subprocess.run(["bash", ".ci/run", "nothing"], cwd=ROOT, capture_output=True,
                              text=True, check=False)
     assert refused.returncode == 2 and all(part in refused.stderr for part in PARTS)
+
+
+def test_what_is_skipped_as_a_whole_without_cupy_is_run_with_it():
+    pattern = re.search(r"grep -rlE '(.*?)' tests", RUN).group(1)
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        text = file.read_text(encoding="utf-8")
+        calls = [ast.unparse(statement.value) for statement in ast.parse(text).body
+                 if isinstance(statement, (ast.Assign, ast.Expr))]
+        needs = any(call.startswith("pytest.importorskip('cupy'") for call in calls)
+        assert needs == bool(re.search(pattern, text, re.M)), file
+
+
+def test_faults_have_a_text_and_tests():
+    """Sixty at least; ``python -m tests.mutations`` reports the others."""
+    ready = 0
+    for fault in MUTATIONS:
+        file = ROOT / "cuteblas" / fault.file
+        ready += file.exists() and file.read_text(encoding="utf-8").count(fault.text) == 1
+        for name in fault.tests.split():
+            path, _, function = name.partition("::")
+            path = ROOT / "tests" / path
+            assert path.exists(), name
+            assert not function or f"def {function}(" in path.read_text(encoding="utf-8"), name
+    assert ready >= 60
 
 
 def test_hooks_are_programs_of_the_extra_lint():

@@ -13,6 +13,7 @@ import pytest
 
 import cuteblas
 from cuteblas.array.wrapper import ndarray
+from cuteblas.engines.dispatch import kind_of, own_call
 
 from .test_wrapper import BINARY, IN_PLACE, outcome
 
@@ -187,3 +188,20 @@ def test_membership():
                     ndarray(np.array(4.0)), Silent(), object()):
         plain = np.asarray(element) if isinstance(element, ndarray) else element
         assert outcome(lambda e=element: e in x) == outcome(lambda e=plain: e in x._data), element
+
+
+def test_kinds_of_operands():
+    class Masked(np.ndarray):
+        def __array_ufunc__(self, ufunc, method, *inputs, **named):
+            return NotImplemented
+
+    x = np.ones((2, 2))
+    operands = x, np.asmatrix(x), x.view(Masked), Ufuncs(), ndarray(x), 1j, np.float32(1), [1.0]
+    assert [*map(kind_of, operands)] == ["numpy", "subclass", "foreign", "foreign", "foreign",
+                                         "scalar", "scalar", "like"]
+
+
+def test_our_type_makes_a_call_unless_another_type_answers():
+    x = np.ones((2, 2))
+    assert own_call(ndarray(x), x) is own_call(x, ndarray(x)) is not None
+    assert own_call(x, x) is own_call(ndarray(x), Ufuncs()) is own_call(Ufuncs(), ndarray(x)) is None

@@ -126,7 +126,8 @@ def test_thread_value_layouts_as_text(capsys):
                           (["8", "--compose", ""], "got 'the end'"),
                           (["8", "--swizzle", ""], "B,M,S"),
                           (["8", "--swizzle", "99999999999,1,99999999999"],
-                           "an address has 64 bits")])
+                           "an address has 64 bits"),
+                          (["8", "--swizzle=1,0,-65"], "an address has 64 bits")])
 def test_what_is_refused_is_one_sentence(arguments, sentence, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["layout", *arguments]) == 2

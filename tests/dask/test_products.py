@@ -50,7 +50,7 @@ CALLS = {
     "diagonals": (lambda a, b: np.einsum("iij,jk->ik", a, b), (6, 6, 5), (5, 4)),
     "implicit": (lambda a, b: np.einsum("...j,jk", a, b), (3, 6, 5), (5, 4)),
     "stacks": (lambda a, b: np.matmul(a, b), (3, 7, 9), (3, 9, 8)),
-    "broadcast stacks": (lambda a, b: np.matmul(a, b), (2, 1, 7, 9), (3, 9, 8)),
+    "broadcast stacks": (lambda a, b: np.matmul(a, b), (2, 1, 7, 9), (4, 9, 8)),
     "vector @": (lambda a, b: a @ b, (9,), (9, 8)),
     "@ vector": (lambda a, b: a @ b, (3, 7, 9), (9,)),
     "vectors": (lambda a, b: a @ b, (19,), (19,)),
@@ -109,6 +109,10 @@ def test_half_precision_is_rounded_once():
                  lambda x, y: np.einsum("ij,jk->ik", x, y)):
         assert computed(call(chunked(a, (1, 8)),
                              chunked(b, (8, 1))))[0, 0] == np.float16(4096 * (1 + 2.0**-10))
+        for ones in (2, 62):                # of which the first two are lost beside 2048
+            x = chunked(np.array([[2048, *[1] * ones]], np.float16), 1)
+            y = da.ones((ones + 1, 1), dtype=np.float16, chunks=1)
+            assert computed(call(x, y))[0, 0] == np.float16(2048 + ones)
 
 
 def test_unequal_and_empty_chunks():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from cuteblas.engines.memory import (
     is_contiguous,
     overlap,
     overlaps_itself,
+    same_elements,
     strides_by_order,
 )
 
@@ -44,6 +47,16 @@ def test_overlap_is_exact(data):
         views.append(np.ndarray(shape, "f8", memory, low + 8 * data.draw(st.integers(0, 8)),
                                 strides))
     assert overlap(*map(EMULATOR.memory, views)) == np.shares_memory(*views)
+
+
+def test_the_same_elements_have_any_stride_along_one_index():
+    x = np.zeros((3, 1, 2))
+    same = np.ndarray(x.shape, x.dtype, x, 0, (16, -640, 8))
+    assert same_elements(EMULATOR.memory(x), EMULATOR.memory(same))
+    assert not same_elements(EMULATOR.memory(x), EMULATOR.memory(x[::-1]))
+    other = np.ndarray(x.shape, x.dtype, np.zeros(9), 0, (24, 16, 8))
+    assert not same_elements(EMULATOR.memory(other), replace(EMULATOR.memory(other),
+                                                             strides=(16, 16, 8)))
 
 
 def test_what_is_too_hard_to_tell_counts_as_overlap():

@@ -83,6 +83,7 @@ def test_these_calls_are_on_either_side(machine):
     assert 1e-3 < here < there < 4 * here
     here, there = FAST_THERE.seconds()
     assert 4 * there < here < 8 * there and here > 2e-3
+    assert [placement._reason_for(work)[0] for work in (FAST_HERE, FAST_THERE)] == [False, True]
 
 
 def test_a_host_that_is_slower_than_expected_gives_calls_away(machine):

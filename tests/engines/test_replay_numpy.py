@@ -13,7 +13,9 @@ import cuteblas
 from cuteblas import blas, epilogues
 from cuteblas.engines import settings
 from cuteblas.engines.numpy_gemm import product_in
+from cuteblas.engines.placement import FEW
 from cuteblas.engines.replay import numpy as replay_numpy
+from cuteblas.engines.replay.recording import MOST_RECORDED, store
 from cuteblas.functions import fused
 
 FACTOR = 2.0
@@ -85,6 +87,28 @@ def test_a_second_call_is_counted_and_refused_like_the_first():
         blas.sgemm(1.0, a, a[:2])
     with np.errstate(all="raise"):
         assert np.isinf(blas.sgemm(1.0, np.full((3, 3), 3e38, np.float32), a)).all()
+    whole = np.ones((3, 3), np.int8)
+    for _ in range(2):
+        blas.igemm(1, whole, whole)
+    with pytest.raises(TypeError, match="alpha has to be an integer"):
+        blas.igemm(1.0, whole, whole)
+
+
+def test_what_a_gpu_might_take_is_asked_each_time(monkeypatch):
+    small, large = np.zeros(FEW), np.zeros(FEW + 1)
+    for key, x in ((("small",), small), (("large",), large)):
+        replay_numpy.record_key(key, "matmul", lambda *_: None, [x])
+    for where, found in (("auto", [True, False]), ("numpy", [True, True]),
+                         ("cuda", [False, False])):
+        monkeypatch.setattr(replay_numpy, "chosen_backend", lambda where=where: where)
+        assert [replay_numpy.recorded((key,)) is not None for key in ("small", "large")] == found
+
+
+def test_no_more_calls_are_recorded_than_memory_is_meant_for():
+    recorded = {}
+    for i in range(MOST_RECORDED + 3):
+        store(recorded, (i,), i)
+    assert recorded == {(i,): i for i in range(MOST_RECORDED, MOST_RECORDED + 3)}
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "e", "i"])

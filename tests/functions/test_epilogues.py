@@ -652,7 +652,7 @@ def test_auxiliary_outputs(output):
 
 
 def test_arrays_for_auxiliary_outputs():
-    pre, total = np.zeros((3, 4), np.float64), np.zeros(3, np.float32)
+    pre, total = np.zeros((4, 3), np.float64).T, np.zeros(3, np.float32)
     bound, acc = everything(bias=normal(4), pre=pre, total=total), normal(3, 4)
     trace = resolve(bound, **F32).trace
     assert trace.outputs[0] == ("pre", "float64") and trace.reductions[0][0] == "total"

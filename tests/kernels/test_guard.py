@@ -210,6 +210,15 @@ def test_one_of_many_words_is_enough(engine, row, kind):
     np.testing.assert_array_equal(run(engine, a, b, by_report), a @ b)
 
 
+def test_words_of_blocks_are_apart(engine):
+    """Three of them each: the second block's say nothing about the first one."""
+    a, b = operands(260)
+    a[130, 3] = 11
+    c = run(engine, a, b, by_report, rows=2)
+    assert (c[:130] == 1).all()
+    np.testing.assert_array_equal(c[130:], (a @ b)[130:])
+
+
 def test_what_is_refused():
     p = gemm_problem(*map(memory, (*operands(), np.zeros((M, N), "f4"))))
     part = by_records(p)

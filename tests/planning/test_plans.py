@@ -10,11 +10,19 @@ from itertools import pairwise, product
 import pytest
 
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
+from cuteblas.kernels.common import OperandAccess
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
 from cuteblas.planning.gemm.mma import MMA
 from cuteblas.planning.gemm.simt import SIMT, candidates, plan_simt
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
-from cuteblas.planning.operands import bind, fused, oriented, span, why_not_mapped
+from cuteblas.planning.operands import (
+    bind,
+    fused,
+    oriented,
+    span,
+    vector_access,
+    why_not_mapped,
+)
 from cuteblas.planning.plan import Workspace, place
 from cuteblas.planning.problem import Fusion, transposed
 
@@ -164,6 +172,18 @@ def test_the_reason_tells_what_was_chosen_and_what_was_not():
     assert transposed(transposed(square(3, k=4))) == square(3, k=4)
 
 
+def test_vectors_are_as_wide_as_whatever_they_begin_at():
+    good = Operand("float32", (64, 1), (4096,))
+    for changes, width in (({}, 4), ({"strides": (62, 1)}, 2), ({"strides": (63, 1)}, 1),
+                           ({"batch_strides": (4098,)}, 2), ({"batch_strides": (4097,)}, 1),
+                           ({"alignment": 8}, 2), ({"alignment": 4}, 1), ({"dtype": "int8"}, 16),
+                           ({"dtype": "complex128"}, 1), ({"strides": (-64, 1)}, 4)):
+        assert vector_access(replace(good, **changes), (8, 64)).width == width, changes
+    assert vector_access(good, (8, 62)).width == 2 and vector_access(good, (8, 63)).width == 1
+    assert vector_access(replace(good, strides=(1, 8)), (8, 64)).unit == 0
+    assert vector_access(replace(good, strides=(8, 2)), (8, 64)) == OperandAccess()
+
+
 def test_what_tensor_maps_do_not_describe():
     extents, good = (64, 32), Operand("float16", (64, 1), (4096,))
     assert why_not_mapped("A", good, extents) is None
@@ -171,6 +191,7 @@ def test_what_tensor_maps_do_not_describe():
                            ({"strides": (64, 2)}, "no mode of A has stride 1"),
                            ({"strides": (63, 1)}, "not positive multiples of 16 bytes"),
                            ({"strides": (-64, 1)}, "not positive"),
+                           ({"strides": (0, 1)}, "not positive"),
                            ({"strides": (2**39, 1)}, "not below 2^40"),
                            ({"batch_strides": (2**39,)}, "not below 2^40"),
                            ({"batch_strides": (4,)}, "not multiples of 16"),

@@ -48,6 +48,12 @@ def test_a_device_begins_with_what_it_has():
     assert all(step.b.slot is None for share in found.shares for step in share.steps[:1])
 
 
+def test_no_part_is_empty():
+    assert [*sharding._grids(Extents(1, 2, 9, 5), 3)] == [{"m": 1, "n": 3}]
+    assert [*sharding._grids(Extents(1, 9, 2, 5), 3)] == [{"m": 3, "n": 1}]
+    assert [*sharding._grids(Extents(3, 1, 1, 5), 3)] == [{"batch": 3}]
+
+
 def test_tiles_are_few_where_operands_are_made_ready_for_each():
     whole = [held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))]
     cheap, dear = (divided(*whole, cost=Cost(34e-3, prepare / N**2)) for prepare in (0.0, 4e-3))
@@ -83,6 +89,17 @@ def test_a_share_by_hand():
     assert product.run(0, tiles)[0] == pytest.approx(first + second)
 
 
+def test_a_tile_waits_for_the_last_of_its_operands():
+    """A's half comes in 2 seconds, B is there, and the half of C leaves in 2 more."""
+    a, b, c = held("a", "m"), held("b", "k", devices=(1,)), held("c", "m")
+    product = sharding._Product(Extents(1, N, N, N), Operands(a, b, c), (0, 1), Cost(1.0),
+                                lambda i, j: float(N * N))
+    half = sharding.Tile(slice(None), slice(0, N // 2), slice(None), slice(None))
+    seconds, up, down = product.run(1, [half])
+    assert seconds == pytest.approx(2 + 1 / 2 + sharding._LAUNCHES + 2)
+    assert (up, down) == (2 * N * N, 2 * N * N)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_every_element_is_computed_once(seed, monkeypatch):
     monkeypatch.setattr(sharding, "_TILE_BYTES", 64)
@@ -100,16 +117,29 @@ def test_every_element_is_computed_once(seed, monkeypatch):
         one = held(name, axis, cuts, devices, n, read=name == "c" and bool(rng.integers(2)))
         arrays.append(Held(one.axes[extents.batch == 1:], axis, one.parts,
                            int(4 * np.prod([extents.of(x) for x in AXES[name]])), one.read))
+    slots = [None, 1, 3][seed % 3]
     found = spread(extents, Operands(*arrays), tuple(range(count)),
                    Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9,
-                   int(rng.choice([1, 2, 4])))
+                   int(rng.choice([1, 2, 4])), slots)
     times = np.zeros(extents[:3], int)
     for share in found.shares:
         for tile, step in zip(share.tiles, share.steps, strict=True):
+            assert times[tile.batch, tile.m, tile.n].size
             times[tile.batch, tile.m, tile.n] += 1
-            for panel in step:
+            for one, panel in zip(arrays, step, strict=True):
                 covered = np.zeros(panel.shape, int)
                 for piece in panel.pieces:
                     covered[piece.within] += 1
+                    assert one.parts[piece.shard].device == piece.device
+                    for axis, cut, within in zip(one.axes, piece.inside, piece.within, strict=True):
+                        first = one.parts[piece.shard].start if axis == one.axis else 0
+                        begin, _end = extents.bounds(tile, axis)
+                        assert (first + cut.start, first + cut.stop) == (begin + within.start,
+                                                                         begin + within.stop)
                 assert (covered == 1).all()
+                alone = len(panel.pieces) == 1 and panel.pieces[0].device == share.device
+                assert (panel.slot is None) == alone
+        for panels in zip(*share.steps, strict=True):
+            keys = {panel.key: panel.slot for panel in panels if panel.slot is not None}
+            assert {*keys.values()} == {*range(min(len(keys), slots or len(keys)))}
     assert (times == 1).all()
