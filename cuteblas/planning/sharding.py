@@ -31,7 +31,7 @@ _MOST_TILES = 8
 # of the least tiles that would be a part, and how many times as large the next ones are
 _CUTS = (1, 1), (2, 1), (4, 1), (4, 4), (8, 2), (8, 8), (16, 2), (16, 4)
 _LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
-_ASKING = 30e-6          # seconds that the host takes to begin a copy or the kernels of a tile
+_ASKING = 60e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
 _INSIDE = 1e12           # bytes in a second of copies within a device
 _ROUNDS = 3              # of shares that are made even
