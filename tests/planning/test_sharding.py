@@ -215,8 +215,8 @@ def test_every_element_is_computed_once(seed, monkeypatch):
         arrays.append(Held(one.axes[extents.batch == 1:], axis, one.parts,
                            int(4 * np.prod([extents.of(x) for x in AXES[name]])), one.read))
     found = spread(extents, Operands(*arrays), tuple(range(count)),
-                   Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9,
-                   int(rng.choice([1, 2, 4])))
+                   Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9 * (1 + (i + j) % 2),
+                   *[(1, None), (2, 3), (4, 3)][int(rng.integers(3))])
     times = np.zeros(extents[:3], int)
     for share in found.shares:
         for tile, step in zip(share.tiles, share.steps, strict=True):
@@ -227,3 +227,31 @@ def test_every_element_is_computed_once(seed, monkeypatch):
                     covered[piece.within] += 1
                 assert (covered == 1).all()
     assert (times == 1).all()
+    follow(found, arrays[2].read)
+
+
+def follow(found, reads_c):
+    """Do what is planned: a source has the piece, and kernels find all of theirs."""
+    steps = {share.device: share.steps for share in found.shares}
+    memory = {}                                 # by device, array and slot: what it is for, and has
+    for action in found.actions:
+        step, names = steps[action.device][action.step], "abc" if reads_c else "ab"
+        for name in action.name or names:
+            panel = getattr(step, name)
+            if panel.slot is None:
+                continue
+            key, pieces = memory.get((action.device, name, panel.slot), (None, set()))
+            if not action.name:
+                assert key == panel.key
+                assert pieces == {piece.key for piece in panel.pieces}
+                continue
+            piece = panel.pieces[action.piece]
+            memory[action.device, name, panel.slot] = panel.key, {
+                piece.key, *(pieces if key == panel.key else ())}
+            if action.source is not None:
+                origin, other, at = action.source
+                theirs = getattr(steps[origin][other], name)
+                assert piece.key == theirs.pieces[at].key
+                key, pieces = memory[origin, name, theirs.slot]
+                assert key == theirs.key
+                assert piece.key in pieces
