@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from itertools import product as combinations_of
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 from .streaming import Tile
@@ -29,13 +29,13 @@ _TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies 
 _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
 # of the least tiles that would be a part, and how many times as large the next ones are
-_CUTS = (1, 1), (2, 1), (4, 1), (4, 4), (8, 2), (8, 8), (16, 2), (16, 4)
+_CUTS = (8, 2), (1, 1), (2, 1), (4, 1), (4, 4), (8, 8), (16, 2), (16, 4)
 _LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
 _ASKING = 60e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
 _INSIDE = 1e12           # bytes in a second of copies within a device
 _ROUNDS = 3              # of shares that are made even
-_KEPT = 3                # ways to cut, which are followed for uneven shares
+_KEPT = 3                # grids and ways to cut that are looked at closely
 
 
 class Part(NamedTuple):
@@ -286,17 +286,15 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cos
     >>> [(share.device, len(share.tiles)) for share in found.shares]
     [(0, 1), (1, 4)]
     """
-    order = _in_order(held, devices)
-    best: Spread | None = None
+    order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
         product = _Product(extents, held, tuple(order[:count]), cost, rate, slots)
-        for grid in _grids(extents,
-                           count) if best is None or cost.seconds / count <= best.seconds else ():
-            found = _divided(product, grid, finer)
-            if best is None or found.seconds <= best.seconds:
-                best = found
-    assert best is not None
-    return best
+        for grid in _grids(extents, count) if cost.seconds / count <= least else ():
+            likely.append((_divided(product, grid, finer, _CUTS[:1]).seconds, count, product, grid))
+            least = min(least, likely[-1][0])
+    likely.sort(key=lambda one: one[:2])
+    return min((_divided(product, grid, finer, _CUTS) for _s, _c, product, grid in likely[:_KEPT]),
+               key=lambda found: found.seconds)
 
 
 def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
@@ -481,23 +479,24 @@ class _Way(NamedTuple):
     leaves: bool
 
 
-def _ways(product: _Product) -> list[_Way]:
-    """All of them that may differ."""
+def _ways(product: _Product, cuts: Sequence[tuple[int, int]]) -> list[_Way]:
+    """Those that may differ."""
     held = product.held
     away = {part.device for part in held.c.parts} != {*product.devices}
     return [_Way(axis, own, count, growth, leaves)
             for axis in (("batch",) if product.extents.batch > 1 else ("m", "n"))
             for own in (False, True) if not own or any(one.axis == axis and len(one.parts) > 1
                                                        for one in held[:2])
-            for count, growth in _CUTS for leaves in (False, True)[:1 + (count > 1 and away)]]
+            for count, growth in cuts for leaves in (False, True)[:1 + (count > 1 and away)]]
 
 
-def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
+def _divided(product: _Product, grid: dict[str, int], finer: int,
+             cuts: Sequence[tuple[int, int]]) -> Spread:
     """One way to divide: first equally, then so that devices that wait for others get less."""
     parts = {axis: [1 / count] * count for axis, count in grid.items()}
     axes = [axis for axis, count in grid.items() if count > 1]
-    ways, best = _ways(product)[:None if finer == 1 else 1], None
-    for _round in range(1 + _ROUNDS if len(axes) == 1 else 1):
+    ways, best = _ways(product, cuts)[:None if finer == 1 else 1], None
+    for _round in range(1 + _ROUNDS if len(axes) == 1 and len(cuts) > 1 else 1):
         tried = list[tuple[Spread, _Way]]()
         for way in ways:
             cells = [_tiles(product, *cell, way, finer) for cell in _cells(product, parts)]
