@@ -155,6 +155,13 @@ def whole(x):
     return np.concatenate([on_host(part) for part in x.shards], x.axis)
 
 
+def by_the_caller(witness, *arrays):
+    """What the caller does before and after a call; others may get the memory of slots."""
+    for array in (*arrays, *witness.memory):
+        with witness.on(array.data.device_id):
+            witness.kernels([array], array)
+
+
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("seed", range(24))
 def test_nothing_is_read_before_it_is_there_nor_overwritten_while_it_is_read(
@@ -171,10 +178,7 @@ def test_nothing_is_read_before_it_is_there_nor_overwritten_while_it_is_read(
     witness = installed(monkeypatch, TOPOLOGIES[topology], finer,
                                int(rng.choice([4, 4, 24])))
     x, y, z = (in_parts(array, rng, count) for array in (a, b, c))
-    for array in (x, y, z):                             # the caller has just written them
-        for shard in array.shards:
-            with witness.on(shard.data.device_id):
-                witness.kernels([], shard)
+    by_the_caller(witness, *x.shards, *y.shards, *z.shards)
 
     def multiply(first, second, target):
         witness.kernels([first, second, *[target] * reads_c], target)
@@ -183,7 +187,24 @@ def test_nothing_is_read_before_it_is_there_nor_overwritten_while_it_is_read(
 
     spread.multiply_over("matmul", range(count), x, y, z, sharding.Cost(1.0), multiply, reads_c)
     np.testing.assert_array_equal(whole(z), expected)
-    # what the caller does next, and whoever gets the memory of slots
-    for array in (*x.shards, *y.shards, *z.shards, *witness.memory):
-        with witness.on(array.data.device_id):
-            witness.kernels([array], array)
+    by_the_caller(witness, *x.shards, *y.shards, *z.shards)
+
+
+@pytest.mark.parametrize("tiles", range(6))
+def test_what_has_begun_is_waited_for_after_an_error(small, monkeypatch, tiles):
+    rng = np.random.default_rng(tiles)
+    witness = installed(monkeypatch, TOPOLOGIES["all to all"])
+    x, y, z = (in_parts(rng.random(shape, np.float32), rng, 4)
+               for shape in ((30, 20), (20, 40), (30, 40)))
+    by_the_caller(witness, *x.shards, *y.shards, *z.shards)
+    begun = []
+
+    def multiply(first, second, target):
+        if len(begun) == tiles:
+            raise RuntimeError("broken")
+        begun.append(target)
+        witness.kernels([first, second], target)
+
+    with pytest.raises(RuntimeError, match="broken"):
+        spread.multiply_over("matmul", range(4), x, y, z, sharding.Cost(1.0), multiply)
+    by_the_caller(witness, *x.shards, *y.shards, *z.shards)

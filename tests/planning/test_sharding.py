@@ -111,7 +111,6 @@ def at_once(monkeypatch):
     """The host asks for everything at once."""
     monkeypatch.setattr(sharding, "_ASKING", 0.0)
     monkeypatch.setattr(sharding, "_LAUNCHES", 0.0)
-    monkeypatch.setattr(sharding, "_INSIDE", 4e9 * N * N)
 
 
 def test_a_share_by_hand(at_once):
