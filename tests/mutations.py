@@ -122,6 +122,18 @@ MUTATIONS = [
             "if self.arithmetic_s < self.traffic_s",
             "planning cli/test_explain.py"
         ),
+        (
+            "planning/sharding.py",
+            "self.there.get(piece.key, {}).pop(device, None)",
+            "pass",
+            "planning/test_sharding.py"
+        ),
+        (
+            "planning/sharding.py",
+            "self.sent[piece.key, origin] += 1",
+            "self.sent[piece.key, origin] += 0",
+            "planning/test_sharding.py"
+        ),
         # kept arrays
         (
             "engines/keeping.py",

@@ -117,8 +117,8 @@ class _Slot:
     filled : dict
         When each piece has arrived.
     used : list
-        What still reads it, or copies from it: kernels, results that leave, devices that get a piece
-        from here.
+        What still reads it, or copies from it: kernels, results that leave, devices that get a
+        piece from here.
     """
 
     __slots__ = ("array", "filled", "key", "memory", "used")
@@ -147,13 +147,13 @@ class _Runner:
     def reserve(self) -> None:
         """Ask for the memory of all slots."""
         sizes: dict[Any, int] = {}
-        for device, steps in self.steps.items():
-            for name, panel in ((name, panel) for step in steps
-                                for name, panel in zip("abc", step, strict=True)):
-                if panel.slot is not None:
-                    nbytes = prod(panel.shape) * self.arrays[name].dtype.itemsize
-                    place = device, name, panel.slot
-                    sizes[place] = max(nbytes, sizes.get(place, 1))
+        for share in self.plan.shares:
+            for name, panel in (each for step in share.steps
+                                for each in zip(AXES, step, strict=True)):
+                nbytes = prod(panel.shape) * self.arrays[name].dtype.itemsize
+                place = share.device, name, panel.slot
+                if panel.slot is not None and nbytes > sizes.get(place, 0):
+                    sizes[place] = nbytes
         for place, nbytes in sizes.items():
             with self.between.on(place[0]):
                 self.slots[place] = _Slot(cupy.cuda.alloc(nbytes))
@@ -161,7 +161,7 @@ class _Runner:
     def run(self) -> None:
         """Begin everything. The current stream of a device follows the copies from and to its
         memory."""
-        for device in {*self.steps, *(device for x in self.arrays.values() for device in x.devices)}:
+        for device in {*self.steps}.union(*(x.devices for x in self.arrays.values())):
             self.begun[device] = self.between.record(device, "kernels")
         try:
             for action in self.plan.actions:
@@ -246,8 +246,6 @@ class _Runner:
             found.append(self._array(name, panel, None) if slot is None else slot.array)
         with self.between.on(device):
             self.multiply(*found)
-        if not slots:
-            return
         ended = self.between.record(device, "kernels")
         for each in slots:
             each.used.append(ended)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from itertools import product as combinations_of
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 from .streaming import Tile
@@ -29,13 +29,12 @@ _TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies 
 _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
 # of the least tiles that would be a part, and how many times as large the next ones are
-_CUTS = (1, 1), (2, 1), (4, 1), (4, 4), (8, 2), (8, 8), (16, 2), (16, 4)
+_CUTS = (8, 2), (1, 1), (2, 1), (4, 1), (4, 4), (8, 8), (16, 2), (16, 4)
 _LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
-_ASKING = 30e-6          # seconds that the host takes to begin a copy or the kernels of a tile
+_ASKING = 60e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
-_INSIDE = 1e12           # bytes in a second of copies within a device
 _ROUNDS = 3              # of shares that are made even
-_KEPT = 3                # ways to cut, which are followed for uneven shares
+_KEPT = 3                # grids and ways to cut that are looked at closely
 
 
 class Part(NamedTuple):
@@ -161,8 +160,8 @@ class Action(NamedTuple):
     piece : int
         Its index among the pieces of the panel.
     source : tuple of int, optional
-        A device that has the piece already, for which of its tiles, and the index there; by default
-        the piece comes from its shard.
+        A device that has the piece already, for which of its tiles, and the index there; by
+        default the piece comes from its shard.
     """
 
     device: int
@@ -286,17 +285,16 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cos
     >>> [(share.device, len(share.tiles)) for share in found.shares]
     [(0, 1), (1, 4)]
     """
-    order = _in_order(held, devices)
-    best: Spread | None = None
+    order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
         product = _Product(extents, held, tuple(order[:count]), cost, rate, slots)
-        for grid in _grids(extents,
-                           count) if best is None or cost.seconds / count <= best.seconds else ():
-            found = _divided(product, grid, finer)
-            if best is None or found.seconds <= best.seconds:
-                best = found
-    assert best is not None
-    return best
+        for grid in _grids(extents, count) if cost.seconds / count <= least else ():
+            seconds = _divided(product, grid, finer, _CUTS[:1]).seconds
+            likely.append((seconds, count, product, grid))
+            least = min(least, seconds)
+    likely.sort(key=lambda one: one[:2])
+    return min((_divided(product, grid, finer, _CUTS) for _s, _c, product, grid in likely[:_KEPT]),
+               key=lambda found: found.seconds)
 
 
 def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
@@ -454,50 +452,41 @@ class _Course:
         self.sent[piece.key, origin] += 1
         since, source = there.get(origin, (0.0, None))
         end = self._copied("up", origin, device, piece.bytes, max(now, since))
-        self.ready[device, action.name, panel.key] = max(
-            end, self.ready[device, action.name, panel.key])
+        self.ready[device, action.name, panel.key] = end        # of the last piece
         if origin != device:
             there[device] = end, (device, action.step, action.piece)
         return Action(*action[:4], source)
 
     def _copied(self, way: str, origin: int, to: int, size: float, begin: float) -> float:
         """When a copy ends: of an operand to a device, or of a result from it."""
-        rate = self.product.rate(origin, to) if origin != to else _INSIDE
-        links = [(origin, way, rate), (to, way)] if origin != to else [(to, rate)]
+        if origin == to:                        # meanwhile
+            return begin
+        rate = self.product.rate(origin, to)
+        links = (origin, way, rate), (to, way)
         end = max(begin, *(self.free[link] for link in links)) + size / rate
         self.free.update(dict.fromkeys(links, end))
         return end
 
 
-class _Way(NamedTuple):
-    """How the parts of devices are cut into tiles: along which axis, whether first comes what needs
-    the device's own part of an operand, which part of it the least tile is, and whether the last
-    one is small, too."""
-
-    axis: str
-    own: bool
-    least: int
-    growth: int
-    leaves: bool
+_Way = tuple[str, bool, tuple[int, int], bool]
+"""How parts of C are cut into tiles: along which axis, whether first comes what needs the device's
+own part of an operand, one of :data:`_CUTS`, and whether the last tile is small, too."""
 
 
-def _ways(product: _Product) -> list[_Way]:
-    """All of them that may differ."""
-    held = product.held
-    away = {part.device for part in held.c.parts} != {*product.devices}
-    return [_Way(axis, own, count, growth, leaves)
-            for axis in (("batch",) if product.extents.batch > 1 else ("m", "n"))
-            for own in (False, True) if not own or any(one.axis == axis and len(one.parts) > 1
-                                                       for one in held[:2])
-            for count, growth in _CUTS for leaves in (False, True)[:1 + (count > 1 and away)]]
+def _ways(product: _Product, cuts: Sequence[tuple[int, int]]) -> Iterator[_Way]:
+    """Those that may differ."""
+    for axis in ("batch",) if product.extents.batch > 1 else ("m", "n"):
+        own = any(one.axis == axis and len(one.parts) > 1 for one in product.held[:2])
+        yield from combinations_of((axis,), (False, True)[:1 + own], cuts, (False, True))
 
 
-def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
+def _divided(product: _Product, grid: dict[str, int], finer: int,
+             cuts: Sequence[tuple[int, int]]) -> Spread:
     """One way to divide: first equally, then so that devices that wait for others get less."""
     parts = {axis: [1 / count] * count for axis, count in grid.items()}
     axes = [axis for axis, count in grid.items() if count > 1]
-    ways, best = _ways(product)[:None if finer == 1 else 1], None
-    for _round in range(1 + _ROUNDS if len(axes) == 1 else 1):
+    ways, best = [*_ways(product, cuts)], None
+    for _round in range(1 + _ROUNDS if len(axes) == 1 and len(cuts) > 1 else 1):
         tried = list[tuple[Spread, _Way]]()
         for way in ways:
             cells = [_tiles(product, *cell, way, finer) for cell in _cells(product, parts)]
@@ -510,11 +499,8 @@ def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
         best, ways = tried[0][0], [way for _found, way in tried[:_KEPT]]
         if len(axes) == 1:
             level = sum(best.ends) / len(best.ends)
-            weighted = [part - (end - level) / product.cost.seconds
-                        for part, end in zip(parts[axes[0]], best.ends, strict=True)]
-            if min(weighted) < _LEAST_SHARE:
-                break
-            parts = {**parts, axes[0]: weighted}
+            parts[axes[0]] = [max(_LEAST_SHARE, part - (end - level) / product.cost.seconds)
+                              for part, end in zip(parts[axes[0]], best.ends, strict=True)]
     assert best is not None
     return best
 
@@ -532,10 +518,8 @@ def _cells(product: _Product,
 
 def _held_cuts(held: Operands, axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
     """Where operands or C are divided already, if each of the devices has its part."""
-    for one in held:
-        if one.axis == axis and len(one.parts) == count > 1 and [part.device for part in one.parts] == [*devices][:count]:
-            return [part.stop for part in one.parts[:-1]]
-    return None
+    return next(([part.stop for part in one.parts[:-1]] for one in held if one.axis == axis
+                 and [part.device for part in one.parts] == [*devices[:count]]), None)
 
 
 def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> list[slice]:
@@ -560,19 +544,21 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
     """
     if not all(product.extents.length(tile, axis) for axis in ("batch", "m", "n")):
         return ()
+    axis, own, (least, growth), leaves = way
     missing = product.missing(device, tile)
     moves = sum(missing.values()) // _TILE_BYTES
+    if moves < 2:
+        return (tile,)
     if finer > 1:
-        return _finer_tiles(product, tile, missing, min(_MOST_TILES, moves) * finer, finer)
-    axis, extents = way.axis, product.extents
-    first, last = _own_first(product, device, tile, axis) if way.own and moves > 1 else ([], tile)
-    count = min(way.least, moves,
-                extents.length(last, axis) // (1 if axis == "batch" else _LEAST_EXTENT))
+        return _finer_tiles(product, tile, axis == "batch", finer)
+    first, last = _own_first(product, device, tile, axis) if own else ([], tile)
+    count = min(least, moves, product.extents.length(last, axis)
+                // (1 if axis == "batch" else _LEAST_EXTENT))
     if count < 2:
         return (*first, last)
     arrives = any(missing[name] for name in "ab" if axis in AXES[name])
     return (*first, *_cut_tile(product, last, axis, _growing(
-        1 / count, way.growth if arrives else 0, way.leaves and missing["c"] > 0)))
+        1 / count, growth if arrives else 0, leaves and missing["c"] > 0)))
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
@@ -591,24 +577,13 @@ def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[l
     return [], tile
 
 
-def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: int,
-                 finer: int) -> tuple[Tile, ...]:
-    """Many equal tiles along both axes."""
-    if count < 2:
-        return (tile,)
-    here = {axis: product.extents.length(tile, axis) for axis in ("batch", "m", "n")}
-    along_m = (missing["a"], here["m"]) >= (missing["b"], here["n"])
-    axis = "batch" if here["batch"] > 1 else "m" if along_m else "n"
-    count = min(count, here[axis] if axis == "batch"
-                else max(1, here[axis] * finer // _LEAST_EXTENT))
-    if axis == "batch":
-        return tuple(_cut_tile(product, tile, axis, [1 / count] * count))
-    other = "n" if axis == "m" else "m"
-    parts, found = min(finer, here[other]), list[Tile]()
-    for i, part in enumerate(_cut_tile(product, tile, other, [1 / parts] * parts)):
-        inner = _cut_tile(product, part, axis, [1 / count] * count)
-        # there and back, so that panels are used again
-        found += inner[::-1] if i % 2 else inner
+def _finer_tiles(product: _Product, tile: Tile, batch: bool, finer: int) -> tuple[Tile, ...]:
+    """Many equal tiles along both axes, there and back, so that panels are used again."""
+    found, most = list[Tile](), [1 / (_MOST_TILES * finer)] * (_MOST_TILES * finer)
+    if batch:
+        return tuple(_cut_tile(product, tile, "batch", most))
+    for i, part in enumerate(_cut_tile(product, tile, "n", [1 / finer] * finer)):
+        found += _cut_tile(product, part, "m", most)[::-1 if i % 2 else 1]
     return tuple(found)
 
 
