@@ -230,15 +230,10 @@ def test_every_element_is_computed_once(seed, monkeypatch):
         one = held(name, axis, cuts, devices, n, read=name == "c" and bool(rng.integers(2)))
         arrays.append(Held(one.axes[extents.batch == 1:], axis, one.parts,
                            int(4 * np.prod([extents.of(x) for x in AXES[name]])), one.read))
-    slots = [None, 1, 3][seed % 3]
+    finer, slots = [(1, None), (2, 3), (4, 3)][seed % 3]
     found = spread(extents, Operands(*arrays), tuple(range(count)),
-<<<<<<< HEAD
-                   Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9,
-                   int(rng.choice([1, 2, 4])), slots)
-=======
                    Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9 * (1 + (i + j) % 2),
-                   *[(1, None), (2, 3), (4, 3)][int(rng.integers(3))])
->>>>>>> ring
+                   finer, slots)
     times = np.zeros(extents[:3], int)
     for share in found.shares:
         for tile, step in zip(share.tiles, share.steps, strict=True):
