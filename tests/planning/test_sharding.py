@@ -202,17 +202,6 @@ def test_pairs_share_slow_links(at_once):
     assert slow == 4 * N * N
 
 
-def test_a_tile_waits_for_the_last_of_its_operands():
-    """A's half comes in 2 seconds, B is there, and the half of C leaves in 2 more."""
-    a, b, c = held("a", "m"), held("b", "k", devices=(1,)), held("c", "m")
-    product = sharding._Product(Extents(1, N, N, N), Operands(a, b, c), (0, 1), Cost(1.0),
-                                lambda i, j: float(N * N))
-    half = sharding.Tile(slice(None), slice(0, N // 2), slice(None), slice(None))
-    seconds, up, down = product.run(1, [half])
-    assert seconds == pytest.approx(2 + 1 / 2 + sharding._LAUNCHES + 2)
-    assert (up, down) == (2 * N * N, 2 * N * N)
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_every_element_is_computed_once(seed, monkeypatch):
     monkeypatch.setattr(sharding, "_TILE_BYTES", 64)
