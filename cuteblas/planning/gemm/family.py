@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..cost.alternatives import Alternative, least
 from ..operands import Oriented, along_rows
-from ..plan import Launch, Plan
+from ..plan import Alternative, Launch, Plan, least
 from ..problem import DeviceInfo, GemmProblem
 from .slices import UNCOUNTED, Choice
 

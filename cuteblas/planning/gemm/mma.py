@@ -13,7 +13,6 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.alternatives import least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import VERDICT
@@ -31,7 +30,7 @@ from ..operands import (
     tiles_of_c,
     vector_access,
 )
-from ..plan import Launch, Plan, place
+from ..plan import Launch, Plan, least, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .family import Family, Made
 from .slices import (
