@@ -21,8 +21,6 @@ __all__ = ["NATIVE_PRECISIONS", "Family", "Made", "why_not_plain"]
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
 
-Refusal = Callable[[GemmProblem, DeviceInfo], str | None]
-
 
 def why_not_plain(p: GemmProblem) -> str | None:
     """Why a problem is none of native arithmetic that writes all of C; ``None`` if it is one."""
@@ -79,7 +77,7 @@ class Family:
     """
 
     name: str
-    why_not: Refusal
+    why_not: Callable[[GemmProblem, DeviceInfo], str | None]
     tilings: Callable[[GemmProblem, DeviceInfo], Iterable[Choice]]
     made: Callable[..., Made]
     facing: Callable[[GemmProblem], Oriented] = along_rows
