@@ -62,9 +62,9 @@ from cuteblas.cli.samples import Sample, product, random_copies, random_samples
 from cuteblas.cli.terminal import wrapped
 from cuteblas.cli.workers import Workers
 from cuteblas.planning.cost import CostError
-from cuteblas.planning.cost.alternatives import Alternative
 from cuteblas.planning.cost.fit import Measured, Regret, fit, regrets
 from cuteblas.planning.devices import DEVICES, device_named
+from cuteblas.planning.plan import Alternative
 from cuteblas.planning.problem import H200, DeviceInfo
 from cuteblas.planning.quantities import duration
 

@@ -30,11 +30,10 @@ import numpy as np
 from .. import runtime
 from .._dtypes import dtype
 from ..planning.cost import Costs, written
-from ..planning.cost.alternatives import Alternative
 from ..planning.cost.fit import Measured, Regret, fit, regrets
 from ..planning.gemm.contraction import alternatives
 from ..planning.gemm.dispatch import gemm_choice
-from ..planning.plan import Plan
+from ..planning.plan import Alternative, Plan
 from ..planning.problem import CopyProblem, DeviceInfo
 from ..planning.quantities import duration
 from ..runtime.architectures import target_architecture

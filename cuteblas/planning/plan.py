@@ -3,18 +3,19 @@ a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .problem import ChainProblem, DeviceInfo, Problem
 
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel, TensorMapSpec
-    from .cost.work import Counted
+    from .cost.work import Counted, Work
 
-__all__ = ["Argument", "Launch", "Plan", "Role", "Workspace", "aligned", "place", "placed"]
+__all__ = ["Alternative", "Argument", "Launch", "Plan", "Role", "Workspace", "aligned", "least",
+           "place", "placed"]
 
 _ALIGNMENT = 256                     # bytes: every part of the workspace begins at a multiple of it
 
@@ -263,3 +264,51 @@ class Plan:
         """The text that the compiler gets: each kernel after a prelude with the device functions
         that it calls."""
         return "\n".join(launch.kernel.cuda_source for launch in self.launches)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the plans among which planning chooses.
+
+    Attributes
+    ----------
+    family : str
+        The kernel family.
+    name : str
+        Its tile and, after a comma, the rest of what distinguishes it within the family.
+    works : tuple of Counted
+        What is done one after the other.
+    plan : callable
+        Makes the plan.
+    floor : float
+        Clocks in which no plan of the family does the multiply-adds.
+    """
+
+    family: str
+    name: str
+    works: tuple[Counted, ...]
+    plan: Callable[[], Plan]
+    floor: float = 0.0
+
+    def seconds(self, device: DeviceInfo) -> float:
+        """The time that is expected by the numbers of a device."""
+        return max(device.seconds(self.floor), sum(work.seconds(device) for work in self.works))
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.name}"
+
+
+class Worked(Protocol):
+    """A choice of a family, which says what it does."""
+
+    @property
+    def work(self) -> Work:
+        """The counted resources."""
+
+
+Choice = TypeVar("Choice", bound=Worked)
+
+
+def least(choices: Iterable[Choice], device: DeviceInfo) -> Choice:
+    """The first of some choices with the least expected time."""
+    return min(choices, key=lambda choice: choice.work.seconds(device))

@@ -89,6 +89,10 @@ class Operand:
         """Bytes of an element."""
         return dtype(self.dtype).bytes
 
+    def moved(self, nbytes: int) -> Operand:
+        """The operand that begins so many bytes further."""
+        return replace(self, alignment=min(self.alignment, nbytes & -nbytes or self.alignment))
+
     def tensor(self, role: str, extents: Ints) -> Tensor:
         """It with the extents of its modes and of the batch modes."""
         strides = *self.strides, *self.batch_strides

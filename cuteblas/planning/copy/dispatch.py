@@ -19,10 +19,9 @@ from ...kernels.copy.short_rows import (
 )
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..cost.alternatives import Alternative
 from ..modes import Mode, merged
 from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch, power_of_two
-from ..plan import Argument, Plan
+from ..plan import Alternative, Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import CHOSEN, Variant, variant
 from .cost import CopyConfigs, CopyWork, TileConfigs, work_of

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..plan import Alternative
 from ..problem import DeviceInfo
 from . import Costs
-from .alternatives import Alternative
 from .numbers import RANGES
 from .work import Work
 

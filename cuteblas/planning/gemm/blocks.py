@@ -106,7 +106,7 @@ class Blocks:
             elements = outermost + sum(i * s for i, s in zip(steps, x.strides, strict=True))
             offset, name = elements * x.item, names.get(role, role)
             places[name] = place(name, offset)
-            return replace(x, alignment=min(x.alignment, offset & -offset)) if offset else x
+            return x.moved(offset)
 
         batch = (min(self.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
         m, n = min(self.m, p.m - row), min(self.n, p.n - column)

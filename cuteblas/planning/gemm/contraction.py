@@ -17,7 +17,6 @@ from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import copy_alternatives, copy_choice
-from ..cost.alternatives import Alternative, least
 from ..modes import merged
 from ..operands import (
     Roles,
@@ -29,7 +28,7 @@ from ..operands import (
     tiles_of_c,
     vector_width,
 )
-from ..plan import Argument, Launch, Plan, Role, place
+from ..plan import Alternative, Argument, Launch, Plan, Role, least, place
 from ..problem import (
     ContractionProblem,
     CopyProblem,

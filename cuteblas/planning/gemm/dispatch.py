@@ -10,10 +10,9 @@ from functools import lru_cache
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, oldest_with
 from ...kernels.split.planes import FORMATS
-from ..cost.alternatives import Alternative
 from ..cost.work import memory_seconds
 from ..floors import floor_of
-from ..plan import Plan
+from ..plan import Alternative, Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant, variant
 from .batched import BATCHED

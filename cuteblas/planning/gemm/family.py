@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..cost.alternatives import Alternative, least
 from ..operands import Oriented, along_rows
-from ..plan import Launch, Plan
+from ..plan import Alternative, Launch, Plan, least
 from ..problem import DeviceInfo, GemmProblem
 from .slices import UNCOUNTED, Choice
 
@@ -21,8 +20,6 @@ __all__ = ["NATIVE_PRECISIONS", "Family", "Made", "why_not_plain"]
 
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
-
-Refusal = Callable[[GemmProblem, DeviceInfo], str | None]
 
 
 def why_not_plain(p: GemmProblem) -> str | None:
@@ -80,7 +77,7 @@ class Family:
     """
 
     name: str
-    why_not: Refusal
+    why_not: Callable[[GemmProblem, DeviceInfo], str | None]
     tilings: Callable[[GemmProblem, DeviceInfo], Iterable[Choice]]
     made: Callable[..., Made]
     facing: Callable[[GemmProblem], Oriented] = along_rows

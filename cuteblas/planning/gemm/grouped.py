@@ -339,8 +339,7 @@ def _members(index: int, p: GemmProblem) -> list[Member]:
             offset = elements * x.item
             if offset:
                 offsets[role] = offset
-            return replace(x, batch_strides=(),
-                           alignment=min(x.alignment, offset & -offset or x.alignment))
+            return replace(x.moved(offset), batch_strides=())
 
         flat = replace(with_matrices(p, one), batch=())
         members.append(Member(index, flat, offsets=tuple(offsets.items())))

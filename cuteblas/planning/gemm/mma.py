@@ -13,7 +13,6 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.alternatives import least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import VERDICT
@@ -31,7 +30,7 @@ from ..operands import (
     tiles_of_c,
     vector_access,
 )
-from ..plan import Launch, Plan, place
+from ..plan import Launch, Plan, least, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .family import Family, Made
 from .slices import (
@@ -41,6 +40,7 @@ from .slices import (
     in_slices,
     most_workspace,
     numbers_of_slices,
+    workspace_bytes,
 )
 
 __all__ = ["MMA", "along", "covered_tiles", "facing_rows", "is_thin", "mma_choices", "mma_launches",
@@ -289,7 +289,7 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[C
                 yield _choice(p, tile, chunk, device)
     if atom.splits:
         return
-    numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device))
+    numbers = list(numbers_of_slices(p, device))
     for tile in map(fitted, mma_tiles(atom, device)):
         for split_k in numbers:
             yield _choice(p, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k, device)
@@ -320,15 +320,14 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
     """Depths of slices with which blocks fill the device."""
     steps, room = -(-p.k // tile.k), device.multiprocessors * tile.min_blocks
     blocks = tiles_of_c(p, (tile.m, tile.n))
-    slice_bytes = p.outputs * dtype(tile.atom.accumulator).bytes
-    most = min(p.k // MIN_SLICE, most_workspace(device) // slice_bytes)
+    most = min(p.k // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
     numbers = (min(most, full * room // blocks) for full in _FULL)
     return [p.k, *sorted({tile.k * -(-steps // x) for x in numbers if x > 1})]
 
 
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
-    slices, outputs, sums, thin = -(-p.k // chunk), p.outputs, dtype(tile.atom.accumulator).bytes, is_thin(tile)
+    slices, outputs, sums, thin = -(-p.k // chunk), p.outputs, p.sum_bytes, is_thin(tile)
     blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.c.item
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
     turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)

@@ -17,9 +17,8 @@ from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import CopyKernel, copy_alternatives
-from ..cost.alternatives import Alternative
 from ..operands import compact, row_pitch
-from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
+from ..plan import Alternative, Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
 from .family import Family
 from .slices import Choice

@@ -119,7 +119,7 @@ def fused_unit(element: DType, accumulator: DType) -> str:
 def choices(p: GemmProblem, device: DeviceInfo, a: OperandAccess,
             b: OperandAccess) -> Iterator[Choice[TileShape]]:
     """Tiles and numbers of slices of K to choose from, where A and B are read so."""
-    numbers = numbers_of_slices(p, p.depth, p.accumulator, device)
+    numbers = numbers_of_slices(p, device)
     for tile, split_k in product(candidates(p.accumulator), numbers):
         yield choice_of(p, a, b, tile, split_k, device)
 

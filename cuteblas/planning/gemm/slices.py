@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..cost.work import Work
@@ -96,11 +95,9 @@ def most_workspace(device: DeviceInfo) -> int:
                                                                   device.workspace_limit)
 
 
-def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str,
-                      device: DeviceInfo) -> Iterator[int]:
-    """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full
-    waves."""
-    most = min(depth // MIN_SLICE, most_workspace(device) // (p.outputs * dtype(accumulator).bytes))
+def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
+    """Into how many slices K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
+    most = min(p.depth // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
     yield 1
     count, after = 2, 3
     while count <= most:

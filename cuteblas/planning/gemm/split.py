@@ -18,7 +18,6 @@ from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.condition import RECORD
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
-from ..cost.alternatives import least
 from ..cost.work import Work, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
@@ -48,7 +47,7 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_types,
 )
-from ..plan import Argument, Launch, Role, Workspace, place, placed
+from ..plan import Argument, Launch, Role, Workspace, least, place, placed
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, transposed
 from .blocks import Blocks
 from .family import Family, Made

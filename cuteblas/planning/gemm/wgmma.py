@@ -14,7 +14,6 @@ from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
-from ..cost.alternatives import least
 from ..cost.work import Work, added, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..operands import (
@@ -37,7 +36,7 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_staged,
 )
-from ..plan import Argument, Launch, Plan, Workspace, place
+from ..plan import Argument, Launch, Plan, Workspace, least, place
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair
 from .family import NATIVE_PRECISIONS, Family, Made
 from .slices import MIN_SLICE, Choice, most_workspace, reduction, sliced, workspace_bytes
