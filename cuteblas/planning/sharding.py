@@ -30,7 +30,7 @@ _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
 # of the least tiles that would be a part, and how many times as large the next ones are
 _CUTS = (8, 2), (1, 1), (2, 1), (4, 1), (4, 4), (8, 8), (16, 2), (16, 4)
-_ASKING = 60e-6          # seconds that the host takes to begin a copy or the kernels of a tile
+_ASKING = 80e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
 _ROUNDS = 3              # of shares that are made even
 _KEPT = 3                # grids and ways to cut that are looked at closely
