@@ -91,8 +91,9 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
         else:
             runner.run()
             break
-    for share in (share for share in plan.shares if share.tiles):
-        tally(function, "spread", f"on cuda:{share.device}").tick()
+    for share in plan.shares:
+        if share.tiles:
+            tally(function, "spread", f"on cuda:{share.device}").tick()
     return plan
 
 
@@ -180,7 +181,7 @@ class _Runner:
         for event in events:
             self.between.wait(device, lane, event)
 
-    def _slot(self, device: int, name: str, step: int) -> tuple[Panel, _Slot | None]:
+    def _slot(self, device: int, name: str, step: int) -> tuple[Panel, Any]:
         panel: Panel = getattr(self.steps[device][step], name)
         return panel, self.slots.get((device, name, panel.slot))
 
@@ -207,7 +208,6 @@ class _Runner:
         """Begin to copy a piece of a panel to a device."""
         device, name = action.device, action.name
         panel, slot = self._slot(device, name, action.step)
-        assert slot is not None
         piece = panel.pieces[action.piece]
         if slot.key != panel.key:
             self._follow(device, "in", slot.used)
@@ -220,7 +220,6 @@ class _Runner:
         if action.source is not None:
             origin, step, at = action.source
             held, other = self._slot(origin, name, step)
-            assert other is not None
             self.between.wait(device, lane, other.filled[at])
             source = other.array[held.pieces[at].within]
         link = origin != device and (origin, self.between.rate(origin, device))

@@ -345,15 +345,14 @@ class _Product:
                region: Mapping[str, tuple[int, int]]) -> Piece:
         """The box of a region that a part holds."""
         one: Held = getattr(self.held, name)
-        shard, inside, within = one.parts.index(part), list[slice](), list[slice]()
-        size = float(one.bytes)
+        inside, within, size = list[slice](), list[slice](), float(one.bytes)
         for axis in one.axes:
             (low, high), first = box[axis], part.start * (axis == one.axis)
             inside.append(slice(low - first, high - first))
             within.append(slice(low - region[axis][0], high - region[axis][0]))
             size *= (high - low) / self.extents.of(axis)
-        return Piece(shard, part.device, tuple(inside), tuple(within),
-                     (name, shard, *(box[axis] for axis in one.axes)), size)
+        return Piece(one.parts.index(part), part.device, tuple(inside), tuple(within),
+                     (name, *(box[axis] for axis in one.axes)), size)
 
     def missing(self, device: int, tile: Tile) -> dict[str, int]:
         """The bytes of each array that a tile reads or writes and other devices hold."""
@@ -437,7 +436,7 @@ class _Course:
                 self.cells[device][action.step]) + max(
                     now, self.free[device, "kernels"],
                     *(self.ready[device, name, getattr(step, name).key] for name in self.names))
-            for piece in step.c.pieces if step.c.slot is not None else ():
+            for piece in step.c.pieces:
                 done = max(done, self._copied("down", device, piece.device, piece.bytes,
                                               self.free[device, "kernels"]))
             self.free[device, "end"] = max(self.free[device, "end"], done)

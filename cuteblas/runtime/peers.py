@@ -40,8 +40,8 @@ class Peers:
 
     def on(self, device: int) -> AbstractContextManager[Any]:
         """Make a device the current one."""
-        here = self._runtime.getDevice() == device
-        return nullcontext() if here else self._cupy.cuda.Device(device)
+        return (nullcontext() if self._runtime.getDevice() == device
+                else self._cupy.cuda.Device(device))
 
     # -- order -------------------------------------------------------------------------------------
     def _stream(self, device: int, lane: Lane) -> Any:

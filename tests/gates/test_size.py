@@ -16,8 +16,8 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23800, "blas": 20990, "cli": 26840, "codegen": 31490, "dask": 7930,
-    "emulator": 5310, "engines": 46420, "functions": 68490, "kernels": 79590, "layout": 35540,
-    "planning": 89350, "runtime": 14330, "tutorial": 5170,
+    "emulator": 5310, "engines": 46430, "functions": 68490, "kernels": 79590, "layout": 35540,
+    "planning": 89340, "runtime": 14330, "tutorial": 5170,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 320, 7, 843
 WITH_MORE = {"array": 5, "blas": 19, "codegen": 2, "engines": 3, "functions": 7, "layout": 1,
