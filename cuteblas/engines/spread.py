@@ -91,8 +91,9 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
         else:
             runner.run()
             break
-    for share in (share for share in plan.shares if share.tiles):
-        tally(function, "spread", f"on cuda:{share.device}").tick()
+    for share in plan.shares:
+        if share.tiles:
+            tally(function, "spread", f"on cuda:{share.device}").tick()
     return plan
 
 
@@ -114,20 +115,21 @@ class _Slot:
 
     Attributes
     ----------
-    filled : dict
-        When each piece has arrived.
+    filled, last : dict
+        When each piece has arrived, and the last one by each stream.
     used : list
         What still reads it, or copies from it: kernels, results that leave, devices that get a
         piece from here.
     """
 
-    __slots__ = ("array", "filled", "key", "memory", "used")
+    __slots__ = ("array", "filled", "key", "last", "memory", "used")
 
     def __init__(self, memory: Any):
         self.memory = memory
         self.array: Any = None
         self.key: Any = None
         self.filled: dict[int, Any] = {}
+        self.last: dict[Lane, Any] = {}
         self.used: list[Any] = []
 
 
@@ -165,10 +167,11 @@ class _Runner:
             self.begun[device] = self.between.record(device, "kernels")
         try:
             for action in self.plan.actions:
-                if action.name:
-                    self._bring(action)
-                else:
-                    self._compute(action.device, action.step)
+                with self.between.on(action.device):
+                    if action.name:
+                        self._bring(action)
+                    else:
+                        self._compute(action.device, action.step)
         finally:                        # of what has begun, even if something is refused later
             ended = {lane: self.between.record(*lane) for lane, _other in self.joined}
             for lane, other in self.joined:
@@ -178,7 +181,7 @@ class _Runner:
         for event in events:
             self.between.wait(device, lane, event)
 
-    def _slot(self, device: int, name: str, step: int) -> tuple[Panel, _Slot | None]:
+    def _slot(self, device: int, name: str, step: int) -> tuple[Panel, Any]:
         panel: Panel = getattr(self.steps[device][step], name)
         return panel, self.slots.get((device, name, panel.slot))
 
@@ -205,7 +208,6 @@ class _Runner:
         """Begin to copy a piece of a panel to a device."""
         device, name = action.device, action.name
         panel, slot = self._slot(device, name, action.step)
-        assert slot is not None
         piece = panel.pieces[action.piece]
         if slot.key != panel.key:
             self._follow(device, "in", slot.used)
@@ -218,16 +220,16 @@ class _Runner:
         if action.source is not None:
             origin, step, at = action.source
             held, other = self._slot(origin, name, step)
-            assert other is not None
             self.between.wait(device, lane, other.filled[at])
             source = other.array[held.pieces[at].within]
         link = origin != device and (origin, self.between.rate(origin, device))
-        if link in self.sent:           # so that what is asked for first arrives first
-            self.between.wait(device, lane, self.sent[link])
-        ended = slot.filled[action.piece] = self._copy(
+        before, event = self.sent.get(link, (device, None))
+        if before != device:            # so that what is asked for first arrives first
+            self.between.wait(device, lane, event)
+        ended = slot.filled[action.piece] = slot.last[lane] = self._copy(
             (device, lane), (device, slot.array[piece.within]), (origin, source))
         if link:
-            self.sent[link] = ended
+            self.sent[link] = device, ended
         if other is not None:
             other.used.append(ended)
 
@@ -239,13 +241,12 @@ class _Runner:
             if slot is not None:
                 slots.append(slot)
                 if name in self.read:
-                    self._follow(device, "kernels", slot.filled.values())
+                    self._follow(device, "kernels", slot.last.values())
                 else:
                     self._follow(device, "kernels", slot.used)
                     slot.array, slot.used = self._array(name, panel, slot), []
             found.append(self._array(name, panel, None) if slot is None else slot.array)
-        with self.between.on(device):
-            self.multiply(*found)
+        self.multiply(*found)
         ended = self.between.record(device, "kernels")
         for each in slots:
             each.used.append(ended)

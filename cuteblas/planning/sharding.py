@@ -30,8 +30,7 @@ _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
 # of the least tiles that would be a part, and how many times as large the next ones are
 _CUTS = (8, 2), (1, 1), (2, 1), (4, 1), (4, 4), (8, 8), (16, 2), (16, 4)
-_LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
-_ASKING = 60e-6          # seconds that the host takes to begin a copy or the kernels of a tile
+_ASKING = 80e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
 _ROUNDS = 3              # of shares that are made even
 _KEPT = 3                # grids and ways to cut that are looked at closely
@@ -346,15 +345,14 @@ class _Product:
                region: Mapping[str, tuple[int, int]]) -> Piece:
         """The box of a region that a part holds."""
         one: Held = getattr(self.held, name)
-        shard, inside, within = one.parts.index(part), list[slice](), list[slice]()
-        size = float(one.bytes)
+        inside, within, size = list[slice](), list[slice](), float(one.bytes)
         for axis in one.axes:
             (low, high), first = box[axis], part.start * (axis == one.axis)
             inside.append(slice(low - first, high - first))
             within.append(slice(low - region[axis][0], high - region[axis][0]))
             size *= (high - low) / self.extents.of(axis)
-        return Piece(shard, part.device, tuple(inside), tuple(within),
-                     (name, shard, *(box[axis] for axis in one.axes)), size)
+        return Piece(one.parts.index(part), part.device, tuple(inside), tuple(within),
+                     (name, *(box[axis] for axis in one.axes)), size)
 
     def missing(self, device: int, tile: Tile) -> dict[str, int]:
         """The bytes of each array that a tile reads or writes and other devices hold."""
@@ -438,7 +436,7 @@ class _Course:
                 self.cells[device][action.step]) + max(
                     now, self.free[device, "kernels"],
                     *(self.ready[device, name, getattr(step, name).key] for name in self.names))
-            for piece in step.c.pieces if step.c.slot is not None else ():
+            for piece in step.c.pieces:
                 done = max(done, self._copied("down", device, piece.device, piece.bytes,
                                               self.free[device, "kernels"]))
             self.free[device, "end"] = max(self.free[device, "end"], done)
@@ -473,33 +471,31 @@ _Way = tuple[str, bool, tuple[int, int], bool]
 own part of an operand, one of :data:`_CUTS`, and whether the last tile is small, too."""
 
 
-def _ways(product: _Product, cuts: Sequence[tuple[int, int]]) -> Iterator[_Way]:
-    """Those that may differ."""
-    for axis in ("batch",) if product.extents.batch > 1 else ("m", "n"):
-        own = any(one.axis == axis and len(one.parts) > 1 for one in product.held[:2])
-        yield from combinations_of((axis,), (False, True)[:1 + own], cuts, (False, True))
-
-
 def _divided(product: _Product, grid: dict[str, int], finer: int,
              cuts: Sequence[tuple[int, int]]) -> Spread:
     """One way to divide: first equally, then so that devices that wait for others get less."""
     parts = {axis: [1 / count] * count for axis, count in grid.items()}
     axes = [axis for axis, count in grid.items() if count > 1]
-    ways, best = [*_ways(product, cuts)], None
+    held, best = product.held, None
+    ways: list[_Way] = [
+        way for axis in (("batch",) if product.extents.batch > 1 else ("m", "n"))
+        for way in combinations_of((axis,), {False, any(one.axis == axis and len(one.parts) > 1
+                                                        for one in held[:2])}, cuts, (False, True))]
     for _round in range(1 + _ROUNDS if len(axes) == 1 and len(cuts) > 1 else 1):
         tried = list[tuple[Spread, _Way]]()
         for way in ways:
             cells = [_tiles(product, *cell, way, finer) for cell in _cells(product, parts)]
             if all(cells != [share.tiles for share in other.shares] for other, _way in tried):
                 tried.append((_Course(product, cells).run(), way))
-        # of those that end at the same time the first one
-        tried.sort(key=lambda one: round(one[0].seconds / product.cost.seconds, 4))
+        # of those that end at the same time the one with the fewest copies and tiles
+        tried.sort(key=lambda one: (round(one[0].seconds / product.cost.seconds, 4),
+                                    len(one[0].actions)))
         if best is not None and tried[0][0].seconds >= best.seconds:
             break
         best, ways = tried[0][0], [way for _found, way in tried[:_KEPT]]
         if len(axes) == 1:
             level = sum(best.ends) / len(best.ends)
-            parts[axes[0]] = [max(_LEAST_SHARE, part - (end - level) / product.cost.seconds)
+            parts[axes[0]] = [max(0.0, part - (end - level) / product.cost.seconds)
                               for part, end in zip(parts[axes[0]], best.ends, strict=True)]
     assert best is not None
     return best

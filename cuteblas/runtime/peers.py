@@ -3,8 +3,8 @@ the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Literal
 
@@ -38,11 +38,10 @@ class Peers:
         """The number of devices."""
         return self._runtime.getDeviceCount()
 
-    @contextmanager
-    def on(self, device: int) -> Iterator[None]:
+    def on(self, device: int) -> AbstractContextManager[Any]:
         """Make a device the current one."""
-        with self._cupy.cuda.Device(device):
-            yield
+        return (nullcontext() if self._runtime.getDevice() == device
+                else self._cupy.cuda.Device(device))
 
     # -- order -------------------------------------------------------------------------------------
     def _stream(self, device: int, lane: Lane) -> Any:

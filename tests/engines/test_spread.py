@@ -190,7 +190,7 @@ def test_nothing_is_read_before_it_is_there_nor_overwritten_while_it_is_read(
     by_the_caller(witness, *x.shards, *y.shards, *z.shards)
 
 
-@pytest.mark.parametrize("tiles", range(6))
+@pytest.mark.parametrize("tiles", range(4))
 def test_what_has_begun_is_waited_for_after_an_error(small, monkeypatch, tiles):
     rng = np.random.default_rng(tiles)
     witness = installed(monkeypatch, TOPOLOGIES["all to all"])

@@ -16,8 +16,8 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23550, "blas": 20590, "cli": 26610, "codegen": 31020, "dask": 7930,
-    "emulator": 5310, "engines": 47650, "functions": 67860, "kernels": 76670, "layout": 34970,
-    "planning": 86600, "runtime": 14320, "tutorial": 5170,
+    "emulator": 5310, "engines": 47670, "functions": 67860, "kernels": 76670, "layout": 34970,
+    "planning": 86570, "runtime": 14340, "tutorial": 5170,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 318, 7, 843
 WITH_MORE = {"array": 5, "blas": 19, "codegen": 1, "engines": 3, "functions": 7, "layout": 1,
