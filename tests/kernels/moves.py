@@ -53,6 +53,14 @@ def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset
     return plan
 
 
+def lengths(item, among):
+    """Lengths of short rows: of bytes all, of other sizes those around multiples of 16, the ends
+    of a range, and every third, so that each length is one of bytes and of another size."""
+    turn = item.bit_length() - 2
+    return [n for n in among if item == 1 or n % 3 == turn or n % 16 in (15, 0, 1)
+            or n in (among[0], among[-1])]
+
+
 def plan_of_matrix(item, rows, columns, **options):
     """The plan of the transpose of a dense matrix of ``rows`` x ``columns``."""
     return plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), item, **options), H200)

@@ -1,11 +1,6 @@
 """Every kernel family compiles to machine code for every supported architecture, without spilling
 registers; no GPU is needed."""
 
-import importlib.util
-import os
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -49,6 +44,7 @@ from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
 from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.tutorial.hierarchy import POLICIES
 
+from ..gates.cubins import machine_code
 from ..pairs import sample
 from .engines import plan_split
 
@@ -58,36 +54,13 @@ FLOATS = ["float32", "float64", "complex64", "complex128"]
 
 
 def cubin(kernel, arch):
-    from cuteblas import runtime
-
-    return runtime.compile(kernel, arch)
-
-
-def inspected(name, code, path, *options):
-    """What a tool says of machine code: a toolkit's tool, or the one that comes as a Python
-    package."""
-    spec = importlib.util.find_spec("nvidia")
-    folders = [f"{place}/cu13/bin" for place in (spec.submodule_search_locations if spec else None)
-               or ()]
-    tool = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
-    if tool is None:
-        pytest.skip(f"{name} is not installed (pip install nvidia-cuda-{name})")
-    file = path / "kernel.cubin"
-    file.write_bytes(code)
-    return subprocess.run([tool, *options, str(file)], capture_output=True, text=True,
-                          check=True).stdout
+    """What tests ask of a kernel's machine code; compiled unless the committed file has it."""
+    return machine_code(kernel, arch)
 
 
-def resources(code, path):
-    """Registers and stack bytes of the kernel, from the machine code."""
-    text = inspected("cuobjdump", code, path, "-res-usage")
-    return int(re.search(r"REG:(\d+)", text).group(1)), int(re.search(r"STACK:(\d+)",
-                                                                      text).group(1))
-
-
-def instructions(code, path):
-    """The machine code as text."""
-    return inspected("nvdisasm", code, path, "-c")
+def resources(code, _path=None):
+    """Registers and stack bytes of the kernel."""
+    return code.registers, code.stack
 
 
 def vector(element):
@@ -208,8 +181,7 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
         registers, stack = resources(code, tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         if "output" in traits:
-            text = instructions(code, tmp_path)
-            assert text.count("HGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, kernel.name
+            assert code.hgmma == 4 * len(config.mma.atoms) * code.arrive > 0, kernel.name
     for output in ("float16", "float32"):
         a, b, c = Operand("float16", (4096, 1)), Operand("float16",
                                                          (1, 4096)), Operand(output, (4096, 1))
@@ -235,8 +207,7 @@ def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, 
     code = cubin(kernel, "sm_90a")
     registers, stack = resources(code, tmp_path)
     assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
-    text = instructions(code, tmp_path)
-    assert text.count("IGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, kernel.name
+    assert code.igmma == 4 * len(config.mma.atoms) * code.arrive > 0, kernel.name
 
 
 @pytest.mark.parametrize("form, groups, columns, stages",
@@ -270,8 +241,7 @@ def test_products_by_residues_do_not_spill(element, extents, tmp_path):
             assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536, kernel.name
             assert kernel.shared_bytes <= H200.shared_bytes_per_block
             if kernel.name.startswith("gemm_modular"):
-                text = instructions(code, tmp_path)
-                assert text.count("IGMMA") == 4 * text.count("WARPGROUP.ARRIVE") > 0, kernel.name
+                assert code.igmma == 4 * code.arrive > 0, kernel.name
 
 
 @pytest.mark.parametrize("columns, stages", skinny.STAGES.items())

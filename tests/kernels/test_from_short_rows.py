@@ -12,7 +12,7 @@ from cuteblas.kernels.copy.short_rows import FromShortRowsConfig, from_short_row
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
-from .moves import SIZES, moved_by, plan_of_matrix, scrambled, transactions
+from .moves import SIZES, lengths, moved_by, plan_of_matrix, scrambled, transactions
 
 pytestmark = pytest.mark.usefixtures("without_boxes")
 
@@ -28,7 +28,7 @@ def planned(item, columns, rows=10**6, **options):
 @pytest.mark.parametrize("item", SHORT)
 @pytest.mark.parametrize("columns", [range(2, 22), range(22, 43), range(43, 64)], ids=str)
 def test_every_length_of_rows(engine, item, columns):
-    for n in columns:
+    for n in lengths(item, columns):
         moved(engine, (LONG + 3, n), item, src_offset=1, dst_offset=n % 5)
 
 

@@ -374,11 +374,13 @@ def test_no_bank_conflicts(dtype, orders):
                                             (40, 21, 33, "w")])
 @pytest.mark.parametrize("alpha, beta", [(1, 0), (2, 3)])
 def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
+    """Every other tile: each has every size, and each type with one size or another."""
     rng, wide = np.random.default_rng(6), "float32"
     a, b, c = (values(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
     pa, pb, pc = place(a), place(b), place(c, poison=np.nan)
     kinds = {"alpha": "one" if alpha == 1 else "value", "beta": "value" if beta else "zero"}
-    for alternative in MMA.alternatives(gemm_problem(pa, pb, pc, **kinds), engine.device):
+    alternatives = [*MMA.alternatives(gemm_problem(pa, pb, pc, **kinds), engine.device)]
+    for alternative in alternatives[(k + (dtype == "float16")) % 2::2]:
         pc.view[...] = c if beta else np.nan
         plan = alternative.plan()
         assert f"k{width}_" in plan.launches[0].kernel.name or len(plan.launches) > 1

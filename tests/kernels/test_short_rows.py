@@ -11,7 +11,7 @@ from cuteblas.kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
-from .moves import SIZES, moved_by, plan_of_matrix, scrambled, transactions
+from .moves import SIZES, lengths, moved_by, plan_of_matrix, scrambled, transactions
 
 pytestmark = pytest.mark.usefixtures("without_boxes")
 
@@ -26,7 +26,7 @@ def planned(item, rows, columns=10**6, **options):
 @pytest.mark.parametrize("item", SHORT)
 @pytest.mark.parametrize("rows", [range(2, 22), range(22, 43), range(43, 64)], ids=str)
 def test_every_length_of_rows(engine, item, rows):
-    for n in rows:
+    for n in lengths(item, rows):
         moved(engine, (n, 69), item, src_offset=1, dst_offset=n % 5)
 
 
