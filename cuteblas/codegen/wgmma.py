@@ -337,11 +337,6 @@ class WgmmaMma(Partitions):
         return sum(atom.n for atom in self.atoms)
 
     @property
-    def firsts(self) -> tuple[int, ...]:
-        """The first column of each instruction."""
-        return tuple(sum(atom.n for atom in self.atoms[:i]) for i in range(len(self.atoms)))
-
-    @property
     def tile(self) -> tuple[int, int]:
         """Extents (M, N) of the tile of C."""
         return 64 * self.groups, self.columns // self.parts
@@ -364,8 +359,8 @@ class WgmmaMma(Partitions):
         descriptors."""
         for step in range(size(a.layout[1])):
             accumulate = int(self.accumulate or step > 0)
-            for i, (atom, column) in enumerate(zip(self.atoms, self.firsts, strict=True)):
-                count = atom.n // 2
+            for i, atom in enumerate(self.atoms):
+                column, count = sum(before.n for before in self.atoms[:i]), atom.n // 2
                 own = c if size(c.layout) == count else run_of(c(0, 0, column // 8), count)
                 k.do(atom.function, own, a(0, step), b(i, step), accumulate, of=atom.of)
 

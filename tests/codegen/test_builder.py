@@ -322,3 +322,33 @@ def test_a_name_is_one_in_cpp(name):
         with pytest.raises(ValueError,
                            match=r"is not a name in C|name of a symbolic integer is an identifier"):
             declare(builder())
+
+
+def test_single_elements_move_between_memory_and_variables():
+    """The space of the memory says which function moves them; loads return the variable."""
+    k = builder()
+    A, s = global_tensor(k, (8,), (1,)), k.shared("s", "float32", Layout(8))
+    D = global_tensor(k, (8,), (1,), name="D", const=False)
+    k.store(s(k.thread), k.load(k.declare("x", "float32"), A(k.thread)))
+    k.store(D(k.thread), k.load(k.declare("y", "float32"), s(7)))
+    k.load(k.declare("first", "float32"), A.engine)
+    assert [line.strip() for line in k.build().body.splitlines()[-9:-1]
+            if "load" in line or "store" in line] == [
+        "cb::load_global<1>(&x, &A[tid]);", "cb::store_shared<1>(&s[tid], &x);",
+        "cb::load_shared<1>(&y, &s[7]);", "cb::store_global<1>(&D[tid], &y);",
+        "cb::load_global<1>(&first, A);"]
+    with pytest.raises(CodegenError, match="writes to A, which is read-only"):
+        k.store(A(0), k.declare("z", "float32"))
+
+
+def test_values_get_names_and_fragments_functions():
+    """A named value is a constant of its type; a fragment is filled by coordinates, mode by mode."""
+    k = builder()
+    x = k.let("x", k.call("power_of_two", k.thread))
+    r = k.registers("r", "float32", Layout((2, 3)))
+    k.fill(r, lambda i, j: x + r(i, j))
+    k.fill(r, x)
+    body = k.build().body
+    assert "float const x = cb::power_of_two(tid);" in body
+    assert body.count("for (int") == 4
+    assert "r[i + j * 2] = x + r[i + j * 2];" in body and "r[i + j * 2] = x;" in body

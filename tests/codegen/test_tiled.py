@@ -78,3 +78,11 @@ def test_threads_that_collide_are_refused():
         TiledCopy(Layout((8, 4), (1, 4)), (1, 1))
     with pytest.raises(CodegenError, match="not a bijection"):
         TiledMma(Layout((8, 4), (2, 16)), (1, 1))
+
+
+@pytest.mark.parametrize("threads, values", COPIES, ids=str)
+def test_tiles_are_covered_by_whole_passes(threads, values):
+    copy = TiledCopy(threads, values)
+    assert copy.passes((copy.tile[0], 5 * copy.tile[1]), "A") == (1, 5)
+    with pytest.raises(CodegenError, match="of A does not divide into"):
+        copy.passes((copy.tile[0] + 1, copy.tile[1]), "A")

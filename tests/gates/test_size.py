@@ -15,8 +15,8 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3720, "array": 23550, "blas": 20590, "cli": 26610, "codegen": 31020, "dask": 7930,
-    "emulator": 5310, "engines": 47670, "functions": 67860, "kernels": 76670, "layout": 34970,
+    ".": 3720, "array": 23550, "blas": 20590, "cli": 26610, "codegen": 30970, "dask": 7930,
+    "emulator": 5310, "engines": 47670, "functions": 67860, "kernels": 76660, "layout": 34970,
     "planning": 86570, "runtime": 14340, "tutorial": 5170,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 318, 7, 843

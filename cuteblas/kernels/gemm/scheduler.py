@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import prod
 
 from ...codegen import KernelBuilder
 from ...layout import Tensor, idx2crd
@@ -103,9 +104,7 @@ class Scheduler:
         self._of_c = tiles_of_c(k, triangle, extents[:2], together)
         self.k_tiles = k.let("k_tiles", ceil_div(extents[2], tile[2]))
         self._in_matrix = k.let("tiles", self._of_c.tiles[0] * self._of_c.tiles[1])
-        self._total: IntLike = self._in_matrix
-        for extent in batch:
-            self._total = self._total * extent
+        self._total = prod(batch, start=self._in_matrix)
         self._first: IntLike = k.let("first", block // cluster.size)
         self._step = k.let("step", blocks // cluster.size)
         self._share: Share | None = None
