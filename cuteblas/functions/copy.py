@@ -19,7 +19,7 @@ from ..engines.replay.registry import replays
 from ..engines.reuse import empty_array
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
-from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
+from .routing import COPY, NumpyCall, Resolved, by_numpy, delegate, resolve, route_of
 from .signatures import Order, typed_conversion, typed_copy
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     if out is not None:
         checked_order(order)
         return _into(a, out, variant)
-    resolved = resolve("copy", (a,), rules=COPY)
+    asked = NumpyCall("copy", np.copy, (a,), None, {"order": order, "subok": subok},
+                      Algorithm(variant=variant), COPY)
+    resolved = resolve(asked)
     if not isinstance(resolved, str):
         layout = checked_order(order)
         unchanged = subok and kind_of(a) in ("subclass", "foreign")
@@ -88,7 +90,7 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
         if reason is None:
             return _arranged("copy", resolved, layout, variant, partial(copy, a, order, subok))
         resolved = route_of(reason)
-    return delegate("copy", resolved, np.copy, (a, order, subok), {}, Algorithm(variant=variant))
+    return delegate(asked, resolved)
 
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
@@ -96,7 +98,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and stays(a):
         if type(a) is _NDARRAY and a.nbytes >= LEAST and _into_in_blocks(a, out):
             return out
-        return by_numpy("copy", "numpy", _copy_into_by_numpy, np.asarray(a), out)
+        return by_numpy("copy", "numpy", _copy_into_by_numpy, a, out)
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
     head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id,
@@ -104,24 +106,22 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     replay = replays[type(out)]
     if replay is not None and replay(head, inputs, out) is not None:
         return out
-    resolved = resolve("copy", (a,), out, rules=COPY)
-    array = np.asarray(a) if isinstance(resolved, str) else resolved.arrays[0]
+    asked = NumpyCall("copy", _copy_into_by_numpy, (a,), out,
+                      algorithm=Algorithm(variant=variant), rules=COPY)
+    resolved = resolve(asked)
     if not isinstance(resolved, str):
+        array, = resolved.arrays
         _check_target(array, out)
         reason = why_not_words(array.dtype)
         if reason is None and resolved.engine.moves:
             return _offloaded("copy", array, out, None, variant, partial(_into, a, out, variant))
         if reason is None:
-            from ..engines.execution import Execution
-
-            with resolved.on_device():
-                run = Execution("copy", resolved.engine)
+            with resolved.running("copy") as (run, _arrays):
                 run.copy_into(array, out, variant)
                 run.record(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
             return out
         resolved = route_of(reason)
-    return delegate("copy", resolved, _copy_into_by_numpy, (array, out), {},
-                    Algorithm(variant=variant))
+    return delegate(asked, resolved)
 
 
 def _into_in_blocks(a: np.ndarray, out: np.ndarray) -> bool:
@@ -139,7 +139,8 @@ def _check_target(a: Any, out: Any) -> None:
         raise ValueError("output array is read-only")
 
 
-def _copy_into_by_numpy(array: np.ndarray, out: np.ndarray) -> np.ndarray:
+def _copy_into_by_numpy(a: Any, out: np.ndarray) -> np.ndarray:
+    array = np.asarray(a)
     _check_target(array, out)
     if array.strides != out.strides and np.may_share_memory(array, out):
         array = array.copy()                    # numpy.copyto looks at the signs of strides alone
@@ -150,13 +151,10 @@ def _copy_into_by_numpy(array: np.ndarray, out: np.ndarray) -> np.ndarray:
 def _arranged(function: str, resolved: Resolved, order: str, variant: str | None,
               stay: Callable[[], Any]) -> Any:
     """A new array with the elements of an array in an order; ``stay`` makes it on the host."""
-    from ..engines.execution import Execution
-
     if resolved.engine.moves:
         strides = strides_by_order(resolved.memories[0], order)
         return _offloaded(function, resolved.arrays[0], None, strides, variant, stay)
-    with resolved.on_device() as (a,):
-        run = Execution(function, resolved.engine)
+    with resolved.running(function) as (run, (a,)):
         new = run.new_like(a, order, variant)
         run.record((function, order, variant), (a,), None, new, ("src", "dst"))
     return new
@@ -308,7 +306,9 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
         result = call(a, dtype)
         tally(function, "calls", "numpy").tick()
         return result
-    resolved = resolve(function, (a,), rules=COPY)
+    asked = NumpyCall(function, call, (a,), None, {"dtype": dtype}, Algorithm(variant=variant),
+                      COPY)
+    resolved = resolve(asked)
     if not isinstance(resolved, str):
         (array,), on_host = resolved.arrays, resolved.engine.on_host
         reason = why_not_words(array.dtype)
@@ -321,7 +321,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
             tally(function, "calls", "nothing").tick()
             return call(a) if on_host else a if a.ndim else a.reshape(1)
         resolved = route_of(reason)
-    return delegate(function, resolved, call, (a, dtype), {}, Algorithm(variant=variant))
+    return delegate(asked, resolved)
 
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:

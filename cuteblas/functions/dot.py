@@ -24,8 +24,8 @@ from .expressions import Expression, Term, common_type, expression, letter, stan
 from .routing import answer, at_once
 from .signatures import Devices, Precision, typed_product
 
-__all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot",
-           "tensordot_for", "vdot"]
+__all__ = ["dot", "dot_for", "inner", "kron", "outer", "settle_dot", "settle_outer",
+           "settle_tensordot", "tensordot", "vdot"]
 
 Letters = tuple[str, ...]
 _NDARRAY = np.ndarray                  # a look-up less
@@ -76,7 +76,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None,
 def dot_for(function: str, a: Any, b: Any, out: Any = None,
             algorithm: Algorithm = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
-    result = answer(function, np.dot, settle_dot, _typed(a, b), out, algorithm)
+    result = answer(function, np.dot, settle_dot, algorithm, *_typed(a, b), out=out)
     # NumPy's, of ``out`` too
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result
 
@@ -115,8 +115,8 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None,
     """
     if type(a) is _NDARRAY and precision is variant is None and (result := at_once("inner", np.inner, a, b)) is not None:
         return result
-    return answer("inner", np.inner, _settle_inner, _typed(a, b),
-                  algorithm=checked_algorithm(precision, variant))
+    return answer("inner", np.inner, _settle_inner, checked_algorithm(precision, variant),
+                  *_typed(a, b))
 
 
 def vdot(a: Any, b: Any, /) -> Any:
@@ -150,7 +150,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.shape != b.shape and a.size == b.size \
             and _common_axes(a.shape, b.shape) is None:
         a = ascontiguousarray(a).reshape(-1)
-    return answer("vdot", np.vdot, _settle_vdot, _typed(a, b))
+    return answer("vdot", np.vdot, _settle_vdot, AS_PLANNED, *_typed(a, b))
 
 
 @typed_product
@@ -184,12 +184,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     """
     if type(a) is _NDARRAY and (result := at_once("outer", np.outer, a, b, out)) is not None:
         return result
-    return outer_for("outer", a, b, out)
-
-
-def outer_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
-    """``outer`` on the account of a function that uses it."""
-    return answer(function, np.outer, _settle_outer, (a, b), out)
+    return answer("outer", np.outer, settle_outer, AS_PLANNED, a, b, out=out)
 
 
 @typed_product
@@ -236,7 +231,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     if type(a) is _NDARRAY and precision is variant is None \
             and (result := at_once("tensordot", np.tensordot, a, b, None, {"axes": axes})) is not None:
         return result
-    return tensordot_for("tensordot", a, b, axes, checked_algorithm(precision, variant))
+    return answer("tensordot", np.tensordot, settle_tensordot,
+                  checked_algorithm(precision, variant), a, b, axes=axes)
 
 
 def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str,
@@ -247,14 +243,8 @@ def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str,
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
     from .devices import contraction_over
 
-    return contraction_over("tensordot", partial(_settle_tensordot, axes=axes),
+    return contraction_over("tensordot", partial(settle_tensordot, axes=axes),
                             partial(np.tensordot, axes=axes), (a, b, None), devices, precision)
-
-
-def tensordot_for(function: str, a: Any, b: Any, axes: Any,
-                  algorithm: Algorithm = AS_PLANNED) -> Any:
-    """``tensordot`` on the account of a function that uses it."""
-    return answer(function, np.tensordot, _settle_tensordot, (a, b), algorithm=algorithm, axes=axes)
 
 
 @typed_product
@@ -285,7 +275,7 @@ def kron(a: Any, b: Any) -> Any:
     """
     if type(a) is _NDARRAY and (result := at_once("kron", np.kron, a, b)) is not None:
         return result
-    return answer("kron", np.kron, _settle_kron, (a, b))
+    return answer("kron", np.kron, _settle_kron, AS_PLANNED, a, b)
 
 
 def _typed(a: Any, b: Any) -> tuple[Any, Any]:
@@ -409,7 +399,7 @@ def _settle_inner(a: Memory, b: Memory, out: None) -> Expression | None:
     return _last_axes(a, b, len(b.shape) - 1, np.inner)
 
 
-def _settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression | None:
+def settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression | None:
     """As NumPy reads ``axes``; what it cannot read it refuses itself."""
     try:
         axes_a, axes_b = axes
@@ -469,7 +459,7 @@ def _common_axes(
     return tuple(letters1), tuple(letters2), extents
 
 
-def _settle_outer(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
+def settle_outer(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
     first, second = _letters(a.shape, b.shape)
     settled = _products(a, b, first, second, ("".join(first), "".join(second)), np.multiply)
     return settled if out is None or _fits(settled, a, b, out) else None

@@ -25,7 +25,7 @@ from .algorithms import (
     refuse_with_devices,
 )
 from .expressions import Expression, Term, expression, stand_in
-from .routing import answer_anew, by_numpy, key_of, resolve
+from .routing import NumpyCall, Settle, answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
 from .subscripts import (
     Subscripts,
@@ -165,14 +165,14 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                 return found(x)
         if head is not None and (result := replay(head, arrays, out)) is not None:
             return result
-    call = partial(_on_host, operands, optimize=optimize)
-    if len(arrays) == 1 and out is None and (view := _view(operands, optimize, arrays, call,
-                                                           variant, arguments)) is not None:
-        return view
     again = partial(_again, operands, {"optimize": optimize, "precision": precision,
                                        "variant": variant})
-    return answer_anew(head, "einsum", call, partial(_settle, operands, optimize), arrays, out,
-                       algorithm, arguments, again)
+    call = NumpyCall("einsum", partial(_on_host, operands, optimize=optimize), arrays, out,
+                     arguments, algorithm, again=again)
+    settle = partial(_settle, operands, optimize)
+    if len(arrays) == 1 and out is None and (view := _view(call, settle)) is not None:
+        return view
+    return answer_anew(call, settle, head)
 
 
 def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:
@@ -507,9 +507,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     return dtype, ours or not isinstance(result, np.ndarray)
 
 
-def _view(operands: Sequence[Any], optimize: Any, arrays: Sequence[Any], call: Callable[..., Any],
-          variant: str | None,
-          arguments: Mapping[str, Any]) -> Any:
+def _view(call: NumpyCall, settle: Settle) -> Any:
     """A view of the elements of one array with axes permuted or on a diagonal; ``None`` for calls
     that ask for anything else.
 
@@ -520,16 +518,16 @@ def _view(operands: Sequence[Any], optimize: Any, arrays: Sequence[Any], call: C
     """
     from ..engines.problems import has_kernels
 
-    resolved = resolve("einsum", arrays, call=call)
+    resolved = resolve(call)
     if isinstance(resolved, str) or not has_kernels(resolved.memories[0].dtype):
         return None
     (x,), (memory,) = resolved.arrays, resolved.memories
-    settled = _settle(operands, optimize, memory, None, **arguments)
+    settled = settle(memory, None, **call.arguments)
     if settled is None or {*settled.axes} != {*settled.terms[0].axes}:
         return None
-    refuse_variant(variant, "the result is a view")
+    refuse_variant(call.algorithm.variant, "the result is a view")
     if resolved.engine.on_host:
-        return by_numpy("einsum", "a view", call, x, **arguments)
+        return by_numpy("einsum", "a view", call.numpys, x, **call.arguments)
     _as_view()
     term, result = ("".join(axes) for axes in (settled.terms[0].axes, settled.axes))
     if memory.size:

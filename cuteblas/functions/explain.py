@@ -26,7 +26,7 @@ from .algorithms import (
 )
 from .copy import check_out, checked_order, why_not_words
 from .gufunc import MatmulArguments, resolve_product, single_out
-from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
+from .routing import COPY, UFUNC, NumpyCall, Resolved, reason_of, resolve, resolve_matmul
 from .signatures import Card, EpilogueLike, Order, Precision
 
 if TYPE_CHECKING:
@@ -220,13 +220,14 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     card = device_for(device)
     if epilogue is not None:
         return _explain_fused(x1, x2, out, epilogue, algorithm, card, arguments)
-    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=EMULATOR, call=np.matmul)
+    asked = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, rules=UFUNC)
+    resolved = resolve(asked, EMULATOR)
     if isinstance(resolved, str):
         refuse_variant(variant, reason_of(resolved))
         return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}",
                            f"NumPy: {reason_of(resolved)}")
     if not resolved.engine.on_host:
-        resolve_matmul(x1, x2, out, arguments)
+        resolve_matmul(asked)
     planned, runs_on = _place(resolved, resolved.arrays[0], card,
                               partial(_work_of_product, resolved, arguments))
     if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
@@ -346,7 +347,7 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     order = checked_order(order)  # type: ignore[assignment]
     check_variant(variant, "copy")
     card = device_for(device)
-    resolved = resolve("copy", (a,), out, rules=COPY, host=EMULATOR)
+    resolved = resolve(NumpyCall("copy", np.copy, (a,), out, rules=COPY), EMULATOR)
     assert isinstance(resolved, Resolved)
     (array,), (memory,) = resolved.arrays, resolved.memories
     if out is not None:

@@ -29,7 +29,7 @@ from .epilogues.traces import trace_state
 from .gemm import GemmArguments, GemmCall, gemm, prepare, refuse_shared_outputs
 from .gufunc import Product, operand_matrices, result_matrices, single_out
 from .host_gemm import gemm_of_host
-from .routing import Resolved, reason_of, resolve_matmul
+from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 
 __all__ = ["fused_call", "fused_matmul"]
 
@@ -215,7 +215,8 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
         If kernels do not take them.
     """
     given = {name: x for name, x in bound.given.items() if not is_choice(x)}
-    found = resolve_matmul(x1, x2, out, arguments, EMULATOR, given)
+    asked = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, rules=UFUNC)
+    found = resolve_matmul(asked, EMULATOR, given)
     if not isinstance(found, str):
         return found
     if kind_of(out) in ("scalar", "like") and out is not None:

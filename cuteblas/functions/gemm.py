@@ -89,6 +89,15 @@ class GemmArguments(NamedTuple):
         """The type of the sums, for a result of that type."""
         return self.compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
 
+    def traced(self, a: Any, b: Any, alpha: ScalarKind) -> Any:
+        """What kernels compute of the epilogue, with everything checked."""
+        from .epilogues import resolve
+
+        shape, kind = self.result_of(a, b)
+        return resolve(self.epilogue, accumulator=self.sums_of(a, b, kind), output=kind.name,
+                       shape=shape, alpha=alpha, beta=scalar_kind(self.beta),
+                       has_c=self.c is not None, inputs={"a": a.shape, "b": b.shape})
+
 
 @dataclass(frozen=True)
 class GemmCall:
@@ -193,16 +202,12 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
                    for name, x, kind in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True))
     a, b = staged("a", a), staged("b", b)
     reads_c = c is not None and kinds[1] != "zero"
-    resolved = None
+    trace, operands, numbers = None, dict[str, Any](), dict[str, Any]()
     if epilogue is not None:
-        from .epilogues import resolve
-
-        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape,
-                           alpha=kinds[0], beta=kinds[1], has_c=c is not None,
-                           inputs={"a": a.shape, "b": b.shape})
-        reads_c = bool(resolved.graph.leaves("c"))
-    graph = resolved.graph if resolved else None
-    operands = dict(resolved.operands) if resolved else {}
+        trace, views, scalars = given.traced(a, b, kinds[0])
+        reads_c = bool(trace.graph.leaves("c"))
+        operands, numbers = dict(views), {epilogue_role(name): x for name, x in scalars}
+    graph = trace.graph if trace else None
 
     target, reason = out, None
     if out is None:
@@ -221,9 +226,9 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     if reads_c and not in_place:
         graph = _from_another_array(graph, sums, *kinds)
         operands[SOURCE] = c
-    wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
-    outputs = {name: written(name, array, new_matrices(shape, np.dtype(dtype), given.order))
-               for name, (array, dtype) in wanted.items()}
+    outputs = {name: written(name, epilogue.outputs.get(name),
+                             new_matrices(shape, np.dtype(dtype), given.order))
+               for name, dtype in (trace.outputs if trace else ())}
 
     def laid_out(x: Any) -> Matrix:
         memory = run.memory(x)
@@ -236,7 +241,7 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
                              replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
                              operands={name: laid_out(x) for name, x in operands.items()},
                              outputs={name: laid_out(x) for name, x in outputs.items()},
-                             alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero",
+                             alpha=kinds[0], beta=kinds[1] if reads_c or trace else "zero",
                              compute=given.compute, **given.algorithm._asdict())
     if given.triangle is not None:
         problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
@@ -244,15 +249,13 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
                                               for name, x in (*operands.items(), *outputs.items())},
               **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds,
                                                   strict=True) if what == "device"}}
-    numbers = {epilogue_role(name): x for name, x in resolved.scalars} if resolved else {}
     reduced = {"a": a, "b": b, "c": target, **outputs}
     reductions = tuple((name, op, axis, reduced[source],
                         written(name, array, _vector(reduced[source], axis, np.dtype(dtype),
                                                      array)))
-                       for name, op, axis, source, dtype, array in (resolved.reductions if resolved
-                                                                    else ()))
-    auxiliary = {name: x for name, x in outputs.items()
-                 if not (resolved and name in resolved.hidden)}
+                       for name, op, axis, source, dtype in (trace.reductions if trace else ())
+                       for array in [epilogue.outputs.get(name)])
+    auxiliary = {name: x for name, x in outputs.items() if not (trace and name in trace.hidden)}
     auxiliary |= {name: x for name, _op, _axis, _source, x in reductions}
     if epilogue is not None:
         auxiliary |= epilogue.outputs

@@ -15,14 +15,14 @@ from ..engines.counters import tally
 from ..engines.exact import LEAST, SMALL, WITHOUT_BLAS, least_products
 from ..engines.memory import Memory, strides_by_order
 from ..engines.placement import offload, stays, work_of
-from .algorithms import checked_algorithm
-from .dot import dot_for, outer_for, settle_dot, tensordot_for
-from .expressions import stand_in
+from .algorithms import AS_PLANNED, checked_algorithm
+from .dot import dot_for, settle_dot, settle_outer, settle_tensordot
+from .expressions import Expression, stand_in
 from .matmul import matmul as any_matmul
-from .routing import at_once, by_numpy, delegate, resolve, route_of, without_kernels
+from .routing import NumpyCall, answer, at_once, delegate, resolve, route_of, without_kernels
 from .signatures import Array, Precision, Promoted, typed_conversion, typed_product
 from .transpose import matrix_transpose
-from .vecdot import vecdot_for
+from .vecdot import answer_gufunc
 
 __all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "tensordot",
            "vecdot"]
@@ -84,7 +84,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     >>> cuteblas.linalg.vecdot(np.ones((5, 3)), np.ones((5, 3)))
     array([3., 3., 3., 3., 3.])
     """
-    return vecdot_for("linalg.vecdot", x1, x2, axis=axis)
+    return answer_gufunc("linalg.vecdot", np.vecdot, True, x1, x2, axis=axis)
 
 
 @typed_product
@@ -112,7 +112,8 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None
     >>> cuteblas.linalg.tensordot(np.ones((2, 3, 4)), np.ones((3, 4, 5))).shape
     (2, 5)
     """
-    return tensordot_for("linalg.tensordot", x1, x2, axes, checked_algorithm(precision, variant))
+    return answer("linalg.tensordot", np.tensordot, settle_tensordot,
+                  checked_algorithm(precision, variant), x1, x2, axes=axes)
 
 
 @typed_product
@@ -143,12 +144,11 @@ def outer(x1: Any, x2: Any, /) -> Any:
     array([[3, 4],
            [6, 8]])
     """
-    resolved = resolve("linalg.outer", (x1, x2))
-    if isinstance(resolved, str):
-        return delegate("linalg.outer", resolved, np.linalg.outer, (x1, x2), {})
-    if any(len(x.shape) != 1 for x in resolved.memories):
-        np.linalg.outer(*(stand_in(x) for x in resolved.memories))
-    return outer_for("linalg.outer", *resolved.arrays)
+    return answer("linalg.outer", np.linalg.outer, _settle_vectors, AS_PLANNED, x1, x2)
+
+
+def _settle_vectors(x1: Memory, x2: Memory, out: None) -> Expression | None:
+    return settle_outer(x1, x2, out) if len(x1.shape) == len(x2.shape) == 1 else None
 
 
 def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
@@ -190,34 +190,29 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
             _by_numpy()
         return result
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
-    operands, named = list[Any](arrays), {} if out is None else {"out": out}
-    count = len(arrays)
+    operands, count = list[Any](arrays), len(arrays)
     if not count:
         return np.linalg.multi_dot(operands)                    # refuses it
-    resolved = resolve(function, operands, out)
+    call = NumpyCall(function, _multi_dot_by_numpy, operands, out, algorithm=algorithm,
+                     again=lambda *given, **named: multi_dot(given, precision=precision, **named))
+    resolved = resolve(call)
     if isinstance(resolved, str):
-        return delegate(function, resolved, _multi_dot_by_numpy, operands, named, algorithm,
-                        lambda *given, **named: multi_dot(given, precision=precision, **named),
-                        lambda: _multiplied_on_host(operands, out) if _all_stay(operands, out)
-                        else None)
-    from ..engines.problems import has_kernels
-
-    strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
-    if strange is not None:
-        return without_kernels(function, _multi_dot_by_numpy, resolved, strange, operands, named)
+        return delegate(call, resolved, lambda: _multiplied_on_host(operands, out)
+                        if _all_stay(operands, out) else None)
+    if (strange := resolved.strange) is not None:
+        return without_kernels(call, resolved, strange)
     if count == 2:
         return dot_for(function, operands[0], operands[1], out, algorithm)
     ranks = [len(x.shape) for x in resolved.memories]
     if count < 2 or not _are_chain(ranks):
         return np.linalg.multi_dot([stand_in(x) for x in resolved.memories])
     matrices = _matrices(resolved.arrays)
-    tree = _cheapest([x.shape for x in matrices])
+    products, tree = _cheapest([x.shape for x in matrices])
     _resolve_chain(tree, [resolved.engine.memory(x) for x in matrices], resolved.out_memory)
     multiply = partial(dot_for, function, algorithm=algorithm)
     if resolved.engine.moves:
         shape = matrices[0].shape[0], matrices[-1].shape[1]
-        work = work_of(_products(tree, [x.shape for x in matrices])[0], np.result_type(*matrices),
-                       matrices, out, shape)
+        work = work_of(products, np.result_type(*matrices), matrices, out, shape)
         result = offload(
             function,
             work,
@@ -280,7 +275,7 @@ def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
         *arrays
     ) or any(x[1] != y[0] for x, y in pairwise(shapes)):
         return None
-    return _of_ranks(_multiplied(_cheapest(shapes), matrices,
+    return _of_ranks(_multiplied(_cheapest(shapes)[1], matrices,
                                  partial(at_once, "linalg.multi_dot", np.dot)), ranks)
 
 
@@ -296,12 +291,8 @@ def _matrices(arrays: Sequence[Any]) -> list[Any]:
             last[:, None] if last.ndim == 1 else last]
 
 
-def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
-    """The order with the fewest multiplications; of equally good ones NumPy's."""
-    if len(shapes) == 3:
-        (rows, first), _second, (last, columns) = shapes
-        left = rows * last * (first + columns) < first * columns * (rows + last)
-        return ((0, 1), 2) if left else (0, (1, 2))
+def _cheapest(shapes: Sequence[tuple[int, ...]]) -> tuple[int, _Tree]:
+    """The fewest multiplications, and the order that has them; of equally good ones NumPy's."""
     extents = [rows for rows, _columns in shapes] + [shapes[-1][1]]
     best: dict[tuple[int, int], tuple[int, _Tree]] = {(i, i): (0, i) for i in range(len(shapes))}
     for length in range(1, len(shapes)):
@@ -311,15 +302,7 @@ def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
             cost, k = min((best[i, k][0] + best[k + 1, j][0] + around * extents[k + 1], k)
                           for k in range(i, j))
             best[i, j] = cost, (best[i, k][1], best[k + 1, j][1])
-    return best[0, len(shapes) - 1][1]
-
-
-def _products(tree: _Tree, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int, int]:
-    """The multiplications of a chain, and the rows and columns of the product."""
-    if isinstance(tree, int):
-        return 0, *shapes[tree]                 # type: ignore[return-value]
-    (first, rows, between), (second, _rows, columns) = (_products(part, shapes) for part in tree)
-    return first + second + rows * between * columns, rows, columns
+    return best[0, len(shapes) - 1]
 
 
 def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -> Memory:
@@ -375,11 +358,12 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
             result = np.linalg.matrix_power(a, n)
             _powers_by_numpy()
         return result
-    resolved = resolve(function, (a,))
+    call = NumpyCall(function, np.linalg.matrix_power, (a,), None, {"n": n}, algorithm,
+                     again=partial(matrix_power, precision=precision))
+    resolved = resolve(call)
     if isinstance(resolved, str):
-        return delegate(function, resolved, np.linalg.matrix_power, (a, n), {}, algorithm,
-                        partial(matrix_power, precision=precision),
-                        lambda: _powered_on_host(a, n) if type(a) is np.ndarray else None)
+        return delegate(call, resolved, lambda: _powered_on_host(a, n)
+                        if type(a) is np.ndarray else None)
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
@@ -387,15 +371,9 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
         power = index(n)
     except TypeError:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
-    from ..engines.problems import has_kernels
-
-    if memory.dtype.hasobject or (resolved.engine.moves and not has_kernels(memory.dtype)):
-        return by_numpy(function, route_of(f"there are no kernels for {memory.dtype}"),
-                        np.linalg.matrix_power, a, n)
-    from ..engines.execution import Execution
-
-    with resolved.on_device():
-        run = Execution(function, resolved.engine)
+    if memory.dtype.hasobject or (resolved.engine.moves and resolved.strange is not None):
+        return delegate(call, route_of(f"there are no kernels for {memory.dtype}"))
+    with resolved.running(function) as (run, _arrays):
         if power == 0:
             run.count("calls", "identity")
             result = run.empty(Memory(memory.shape, strides_by_order(memory, "K"), memory.dtype))

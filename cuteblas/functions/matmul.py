@@ -29,7 +29,7 @@ from .algorithms import (
     refuse_with_devices,
 )
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import delegate, rehearse, resolve_matmul
+from .routing import UFUNC, NumpyCall, delegate, rehearse, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant,
                                             **arguments})
-    return _matmul(x1, x2, out, checked_algorithm(precision, variant, "gemm"), arguments)
+    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, **arguments)
 
 
 @cache
@@ -194,19 +194,19 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray,
                arguments: Mapping[str, Any]) -> Any:
     """A product of NumPy arrays that may go to the GPU."""
     result = offload("matmul", work, partial(_on_gpu, product, algorithm), (x1, x2), out,
-                     lambda: _matmul(x1, x2, out, algorithm, arguments),
+                     partial(_matmul, algorithm, x1, x2, out, **arguments),
                      stream=None if arguments or algorithm.variant else
                      partial(_in_tiles, x1, x2, out, algorithm.precision, product))
     return result[()] if out is None and product.shape == () else result
 
 
-def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping[str, Any]) -> Any:
+def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
     out = single_out(out)
     precision, variant = algorithm
     if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):  # without further questions
         if precision not in NATIVE:
-            rehearse(partial(_matmul, x1, x2, out, algorithm, arguments))
+            rehearse(partial(_matmul, algorithm, x1, x2, out, **arguments))
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None
                                                                      or type(out) is np.ndarray):
             return matmul(x1, x2, out)
@@ -215,12 +215,12 @@ def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping
         return result
     # files are arrays to NumPy, too
     if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):
-        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), algorithm, arguments)
+        result = _matmul(algorithm, *map(_in_memory, (x1, x2, out)), **arguments)
         return result if out is None else out
-    found = resolve_matmul(x1, x2, out, arguments)
+    call = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm, UFUNC)
+    found = resolve_matmul(call)
     if isinstance(found, str):
-        named = {"out": out, **arguments}
-        return delegate("matmul", found, np.matmul, (x1, x2), named, algorithm)
+        return delegate(call, found)
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
     if resolved.engine.moves:
@@ -236,11 +236,9 @@ def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides,
                        b.dtype.char] = new, work
         return _offloaded(product, work, a, b, out, algorithm, arguments)
-    from ..engines.execution import Execution
     from .staging import run_staged, stage
 
-    with resolved.on_device() as arrays:
-        run = Execution("matmul", resolved.engine)
+    with resolved.running("matmul") as (run, arrays):
         result = run_staged(run, arrays, out,
                             stage(first, second, resolved.out_memory, product, algorithm))
         if not arguments and variant is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,9 +24,10 @@ from .gufunc import UFUNCS, Product, resolve_product
 
 if TYPE_CHECKING:
     from ..engines.engine import Engine
+    from ..engines.execution import Execution
 
-__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_once", "by_numpy",
-           "delegate", "key_of", "reason_of", "rehearse", "replay_product", "resolve",
+__all__ = ["COPY", "UFUNC", "NumpyCall", "Resolved", "Settle", "answer", "answer_anew", "at_once",
+           "by_numpy", "delegate", "key_of", "reason_of", "rehearse", "replay_product", "resolve",
            "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
@@ -60,6 +61,45 @@ FUNCTION, UFUNC, COPY = Rules(), Rules(("x1", "x2"), "ufuncs"), Rules(("the arra
 """Functions (NEP 18), generalized ufuncs (NEP 13), and copies."""
 
 
+class NumpyCall(NamedTuple):
+    """A call of one of NumPy's functions, as it was made.
+
+    Attributes
+    ----------
+    function : str
+        Its name, for the counters.
+    numpys : callable
+        NumPy's own.
+    operands : sequence
+        The arrays.
+    out : array, optional
+        Where the result goes, of functions that have it.
+    arguments : mapping
+        The others.
+    algorithm : Algorithm
+        The algorithm and the kernel.
+    rules : Rules
+        NumPy's for this function.
+    again : callable, optional
+        The function with this algorithm. It is rehearsed, and it is called on the arrays that
+        arrays of our own type hold, since NumPy would call us without the algorithm.
+    """
+
+    function: str
+    numpys: Callable[..., Any]
+    operands: Sequence[Any]
+    out: Any = None
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    algorithm: Algorithm = AS_PLANNED
+    rules: Rules = FUNCTION
+    again: Any = None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments by name, ``out`` among them if there is one."""
+        return {**self.arguments} if self.out is None else {"out": self.out, **self.arguments}
+
+
 @dataclass(frozen=True)
 class Resolved:
     """The operands of a call that kernels take.
@@ -86,6 +126,13 @@ class Resolved:
         """The memory of ``out``."""
         return None if self.out is None else self.engine.memory(self.out)
 
+    @property
+    def strange(self) -> np.dtype | None:
+        """The type of the first operand whose type has no kernels."""
+        from ..engines.problems import has_kernels
+
+        return next((x.dtype for x in self.memories if not has_kernels(x.dtype)), None)
+
     @contextmanager
     def on_device(self) -> Iterator[tuple[Any, ...]]:
         """Make the device of the arrays the current one: there are the operands, numbers too, and
@@ -101,30 +148,27 @@ class Resolved:
             yield tuple(x.view() if any(x is y for y in arrays[:i]) else x
                         for i, x in enumerate(arrays))
 
+    @contextmanager
+    def running(self, function: str) -> Iterator[tuple[Execution, tuple[Any, ...]]]:
+        """What runs plans on a function's account, with the device of the arrays the current one,
+        and the operands there."""
+        from ..engines.execution import Execution
 
-def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: Rules = FUNCTION,
-            host: Engine | None = None, call: Callable[..., Any] | None = None,
-            arguments: Mapping[str, Any] = MappingProxyType({}),
+        with self.on_device() as arrays:
+            yield Execution(function, self.engine), arrays
+
+
+def resolve(call: NumpyCall, host: Engine | None = None,
             given: Mapping[str, Any] = MappingProxyType({})) -> Resolved | str:
     """Who takes a call, and on which arrays, by NumPy's rules: the operands that kernels take, or
     the route of a call that goes to NumPy.
 
     Parameters
     ----------
-    function : str
-        Its name.
-    operands : sequence
-        The operands.
-    out : array, optional
-        Receives the result.
-    rules : Rules
-        NumPy's for this function.
+    call : NumpyCall
+        The call.
     host : Engine, optional
         What takes NumPy arrays; by default that of the backend, or NumPy itself.
-    call : callable, optional
-        NumPy's own, which refuses an ``out`` that is not an array beside CuPy arrays in its words.
-    arguments : mapping
-        The others, for NumPy's refusals.
     given : mapping
         Further operands by name, which have to be on the same device.
 
@@ -136,6 +180,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
     ValueError
         For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
     """
+    operands, out, rules = call.operands, call.out, call.rules
     arrays = *operands, out
     if rules is FUNCTION and not own_types.keys().isdisjoint(map(type, arrays)):
         return _REDISPATCHED
@@ -153,7 +198,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
             if answers and rules.answered is not None:
                 return route_of(f"{type(x).__name__} answers {rules.answered} itself")
     if on_gpu:
-        return _resolve_on_gpu(function, operands, out, rules, call, arguments, given)
+        return _resolve_on_gpu(call, given)
     if by_numpy:
         return "numpy"
     if rules.answered is not None:
@@ -164,9 +209,8 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
             return route_of("out is not an array")
     engine = host_engine() if host is None else host
     converted = tuple(np.asarray(x) for x in operands)
-    if function in UFUNCS and not all(x.ndim for x in converted):
-        # NumPy's to refuse, as a number that does not fit
-        getattr(np, function)(*operands, out=out, **arguments)
+    if call.function in UFUNCS and not all(x.ndim for x in converted):
+        call.numpys(*operands, **call.named)    # to be refused, as a number that does not fit
     return Resolved(engine, converted, tuple(map(engine.memory, converted)), out)
 
 
@@ -176,23 +220,20 @@ _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
 arguments are."""
 
 
-def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rules,
-                    call: Callable[..., Any] | None, arguments: Mapping[str, Any],
-                    given: Mapping[str, Any]) -> Resolved:
+def _resolve_on_gpu(call: NumpyCall, given: Mapping[str, Any]) -> Resolved:
     """The operands of a call of which one is a CuPy array: see :func:`resolve`."""
     from ..engines.cuda import CUDA, require_one_device
 
-    if out is ... and function in UFUNCS:
-        out = None
-    if out is not None and kind_of(out) not in _ARRAYS:
-        if call is not None:
-            call(*(stand_in(Memory(x.shape, (), np.dtype(bool))) if kind_of(x) == "cupy" else x
-                   for x in operands), out=out)
+    function, operands, rules = call.function, call.operands, call.rules
+    out = None if call.out is ... and function in UFUNCS else call.out
+    if out is not None and kind_of(out) not in _ARRAYS:     # which NumPy looks at first
+        call.numpys(*(np.zeros((1,) * x.ndim, bool) if kind_of(x) == "cupy" else x
+                      for x in operands), out=out)
         raise TypeError("'out' must be an array")
     if function in _BY_OPERANDS and any(map(_is_no_array, operands)):
         small = (np.zeros([min(n, 2) for n in x.shape], x.dtype) if kind_of(x) == "cupy" else x
                  for x in operands)
-        getattr(np, function)(*small, **arguments)
+        call.numpys(*small, **call.arguments)
     names = rules.names or [f"operand {i}" for i in range(len(operands))]
     named = {**dict(zip(names, operands, strict=True)), **({} if out is None else {"out": out}),
              **given}
@@ -249,25 +290,15 @@ def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any
     return result
 
 
-def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequence[Any],
-             named: Mapping[str, Any], algorithm: Algorithm = AS_PLANNED,
-             again: Callable[..., Any] | None = None,
-             by_blas: Callable[[], Any] | None = None) -> Any:
+def delegate(call: NumpyCall, route: str, by_blas: Callable[[], Any] | None = None) -> Any:
     """Let NumPy answer a call that kernels do not take.
 
     Parameters
     ----------
-    function, route
-        Its name, and what is counted.
-    call : callable
-        NumPy's own.
-    operands, named
-        What it gets.
-    algorithm : Algorithm
-        What was asked for.
-    again : callable, optional
-        The function with this algorithm. It is rehearsed, and it is called on the arrays that
-        arrays of our own type hold, since NumPy would call us without the algorithm.
+    call : NumpyCall
+        The call.
+    route : str
+        What is counted.
     by_blas : callable, optional
         What computes products of types for which NumPy has only loops, and counts them; it returns
         ``None`` for others.
@@ -277,18 +308,17 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
     ValueError
         If a kernel was asked for by name.
     """
+    function, numpys, operands, _out, _arguments, algorithm, _rules, again = call
     if route == _REDISPATCHED:
-        if algorithm != AS_PLANNED and (answers := own_call(*operands,
-                                                            named.get("out"))) is not None:
-            return answers(again, tuple(operands), dict(named))
-        return call(*operands, **named)
+        if algorithm != AS_PLANNED and (answers := own_call(*operands, call.out)) is not None:
+            return answers(again, tuple(operands), call.named)
+        return numpys(*operands, **call.named)
     if again is not None and route == "numpy" and algorithm.precision not in NATIVE:
-        rehearse(partial(again, *operands, **named))
-    if algorithm.variant is not None:
-        refuse_variant(algorithm.variant, reason_of(route))
+        rehearse(partial(again, *operands, **call.named))
+    refuse_variant(algorithm.variant, reason_of(route))
     if by_blas is not None and route == "numpy" and (result := by_blas()) is not None:
         return result
-    return by_numpy(function, route, call, *operands, **named)
+    return by_numpy(function, route, numpys, *operands, **call.named)
 
 
 def replay_product(function: str, operands: Sequence[Any], out: Any = None,
@@ -346,24 +376,24 @@ def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = 
     return result
 
 
-def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any],
-           out: Any = None, algorithm: Algorithm = AS_PLANNED, **arguments: Any) -> Any:
+def answer(function: str, numpys: Callable[..., Any], settle: Settle, algorithm: Algorithm,
+           *operands: Any, out: Any = None, **arguments: Any) -> Any:
     """Answer one of NumPy's products of two arrays.
 
     Parameters
     ----------
     function : str
         Its name, for the counters.
-    call : callable
+    numpys : callable
         NumPy's own.
     settle : callable
         What it computes.
-    operands : sequence
+    algorithm : Algorithm
+        The algorithm and the kernel.
+    *operands
         The arrays.
     out : array, optional
         Where the result goes, of functions that have it.
-    algorithm : Algorithm
-        The algorithm and the kernel.
     **arguments
         The others.
 
@@ -375,47 +405,38 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         not take this product.
     """
     if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
-            and (result := at_once(function, call, operands[0], operands[1], out, arguments)) is not None:
+            and (result := at_once(function, numpys, operands[0], operands[1], out, arguments)) is not None:
         return result
     head, result = replay_product(function, operands, out, algorithm, arguments)
     if result is not None:
         return result
     # a closure would make all variables above slower
-    again = partial(_again, function, call, settle, algorithm)
-    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again)
-
-
-def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: Algorithm,
-           *operands: Any, out: Any = None, **arguments: Any) -> Any:
-    return answer(function, call, settle, operands, out, algorithm, **arguments)
+    again = partial(answer, function, numpys, settle, algorithm)
+    return answer_anew(NumpyCall(function, numpys, operands, out, arguments, algorithm,
+                                 again=again), settle, head)
 
 
 # The roles of the operands and of the result, where one plan computes a call.
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 
-def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle,
-                operands: Sequence[Any], out: Any,
-                algorithm: Algorithm, arguments: Mapping[str, Any],
-                again: Callable[..., Any]) -> Any:
+def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
     """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its
-    key, and ``again`` makes it once more, with other operands."""
-    named = {**arguments} if out is None else {"out": out, **arguments}
-    resolved = resolve(function, operands, out, call=call, arguments=arguments)
+    key."""
+    resolved = resolve(call)
     if isinstance(resolved, str):
-        return delegate(function, resolved, call, operands, named, algorithm, again)
-    from ..engines.execution import Execution
+        return delegate(call, resolved)
     from ..engines.problems import has_kernels
     from .contractions import evaluate
 
-    strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
-    if strange is not None:
-        return without_kernels(function, call, resolved, strange, operands, named, algorithm)
-    settled = settle(*resolved.memories, resolved.out_memory, **arguments)
+    function, algorithm, out = call.function, call.algorithm, resolved.out
+    if (strange := resolved.strange) is not None:
+        return without_kernels(call, resolved, strange)
+    settled = settle(*resolved.memories, resolved.out_memory, **call.arguments)
     if settled is None:
-        return _refused(function, call, resolved, operands, named, algorithm)
+        return _refused(call, resolved)
     if not (has_kernels(settled.dtype) and settled.dtype.isnative):
-        return without_kernels(function, call, resolved, settled.dtype, operands, named, algorithm)
+        return without_kernels(call, resolved, settled.dtype)
     if resolved.engine.on_host and settled.any_order:
         settled = replace(settled, any_order=False)
     if resolved.engine.moves:
@@ -426,31 +447,27 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
             lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
             resolved.arrays,
             out,
-            partial(again, *operands, **named),
+            partial(call.again, *call.operands, **call.named),
             stream=None
-            if len(operands) != 2 or algorithm.variant
-            else partial(_in_tiles, function, call, settled, resolved.arrays, out, algorithm)
+            if len(call.operands) != 2 or algorithm.variant
+            else partial(_in_tiles, call, settled, resolved.arrays)
         )
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
-    with resolved.on_device() as arrays:
-        run = Execution(function, resolved.engine)
-        result = evaluate(run, settled, arrays, resolved.out, algorithm=algorithm)
+    with resolved.running(function) as (run, arrays):
+        result = evaluate(run, settled, arrays, out, algorithm=algorithm)
         if head is not None:
-            run.record(head, arrays, resolved.out, result,
-                       _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
+            run.record(head, arrays, out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
-def _in_tiles(function: str, call: Callable[..., Any], settled: Expression,
-              arrays: Sequence[np.ndarray],
-              out: np.ndarray | None, algorithm: Algorithm) -> Any:
+def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]) -> Any:
     """Contract two NumPy arrays on the GPU in tiles of the result; ``None`` if there are none."""
     from .tiles import contraction_in_tiles, product_in_tiles
 
     x1, x2 = arrays
-    if call is np.dot and x1.ndim == x2.ndim == 2:
-        return product_in_tiles(function, x1, x2, out, algorithm.precision)
-    return contraction_in_tiles(function, settled, x1, x2, out, algorithm)
+    if call.numpys is np.dot and x1.ndim == x2.ndim == 2:
+        return product_in_tiles(call.function, x1, x2, call.out, call.algorithm.precision)
+    return contraction_in_tiles(call.function, settled, x1, x2, call.out, call.algorithm)
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
@@ -488,9 +505,7 @@ def _frozen(x: Any) -> Hashable:
     raise TypeError
 
 
-def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any],
-             named: dict[str, Any],
-            algorithm: Algorithm = AS_PLANNED) -> Any:
+def _refused(call: NumpyCall, resolved: Resolved) -> Any:
     """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
 
     Raises
@@ -498,20 +513,16 @@ def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operan
     TypeError
         For arrays on the GPU that NumPy would take.
     """
-    shown = {**named,
-             "out": stand_in(resolved.out_memory)} if resolved.out_memory is not None else named
-    call(*(stand_in(x) for x in resolved.memories), **shown)
+    out = resolved.out_memory
+    call.numpys(*map(stand_in, resolved.memories),
+                **call.named | ({} if out is None else {"out": stand_in(out)}))
     if resolved.engine.on_host:
-        refuse_variant(algorithm.variant, "only NumPy can interpret this call")
-        return by_numpy(function, route_of("only NumPy can interpret this call"), call, *operands,
-                        **named)
-    raise TypeError(f"{function} has no kernel on the GPU for operands of shapes "
+        return delegate(call, route_of("only NumPy can interpret this call"))
+    raise TypeError(f"{call.function} has no kernel on the GPU for operands of shapes "
                     f"{' and '.join(str(x.shape) for x in resolved.memories)}")
 
 
-def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved, dtype: np.dtype,
-                    operands: Sequence[Any], named: dict[str, Any],
-                    algorithm: Algorithm = AS_PLANNED) -> Any:
+def without_kernels(call: NumpyCall, resolved: Resolved, dtype: np.dtype) -> Any:
     """Leave types that kernels do not multiply to NumPy on the host.
 
     Raises
@@ -520,23 +531,20 @@ def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved,
         For arrays on the GPU.
     """
     if resolved.engine.on_host:
-        refuse_variant(algorithm.variant, f"there are no kernels for {dtype}")
-        return by_numpy(function, route_of(f"there are no kernels for {dtype}"), call, *operands,
-                        **named)
-    raise TypeError(
-        f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, which NumPy "
+        return delegate(call, route_of(f"there are no kernels for {dtype}"))
+    raise _without_kernels(call.function, resolved.memories, dtype)
+
+
+def _without_kernels(function: str, memories: Iterable[Memory], dtype: np.dtype) -> TypeError:
+    return TypeError(
+        f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in memories)}, which NumPy "
         f"computes in {dtype}"
     )
 
 
-def resolve_matmul(
-    x1: Any,
-    x2: Any,
-    out: Any,
-    arguments: Mapping[str, Any],
-    host: Engine | None = None,
-    given: Mapping[str, Any] = MappingProxyType({})
-) -> tuple[Resolved, Product] | str:
+def resolve_matmul(call: NumpyCall, host: Engine | None = None,
+                   given: Mapping[str, Any] = MappingProxyType({})) -> tuple[Resolved,
+                                                                             Product] | str:
     """The operands of a call of ``matmul`` and the product that NumPy makes of them, or the route
     of one that goes to NumPy: see :func:`resolve`.
 
@@ -545,20 +553,16 @@ def resolve_matmul(
     TypeError, ValueError, numpy.exceptions.AxisError
         The errors of ``numpy.matmul``, in its words; for types without a kernel on the GPU.
     """
-    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul,
-                       arguments=arguments, given=given)
+    resolved = resolve(call, host, given)
     if isinstance(resolved, str):
         return resolved
     from ..engines.problems import has_kernels
 
-    first, second = resolved.memories
-    product = resolve_product(first, second, resolved.out_memory, arguments)
+    first, second, out = *resolved.memories, resolved.out_memory
+    product = resolve_product(first, second, out, call.arguments)
     if resolved.engine.on_host:
         return (resolved, product) if has_kernels(product.dtype) else route_of(f"there are no kernels for {product.dtype}")
-    dtypes = [x.dtype for x in (first, second, resolved.out_memory) if x is not None]
-    if not has_kernels(product.dtype) or not all(dtype.isnative for dtype in dtypes):
-        raise TypeError(
-            f"matmul has no kernel on the GPU for {' and '.join(map(str, dtypes))}, which NumPy computes "
-            f"in {product.dtype}"
-        )
+    memories = (first, second) if out is None else (first, second, out)
+    if not has_kernels(product.dtype) or not all(x.dtype.isnative for x in memories):
+        raise _without_kernels("matmul", memories, product.dtype)
     return resolved, product

@@ -24,15 +24,12 @@ class Staging:
 
     Attributes
     ----------
-    product : Product
-        What NumPy accepted.
     a, b, c : Staged
         Both inputs and the output.
     problem : GemmProblem
         What kernels compute.
     """
 
-    product: Product
     a: Staged
     b: Staged
     c: Staged
@@ -58,7 +55,7 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
     problem = gemm_problem(product, a.memory, b.memory, c.memory, algorithm)
     if a.reason is b.reason is None and x1.address == x2.address != 0 and problem.is_gram:
         problem = replace(problem, triangle="both")
-    return Staging(product, a, b, c, problem)
+    return Staging(a, b, c, problem)
 
 
 def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory,

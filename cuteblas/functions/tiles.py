@@ -22,7 +22,6 @@ from ..engines.settings import workspace_limit
 from ..engines.streamed import Operand, Tiled, stream_product, stream_tiles
 from ..planning.streaming import Extents
 from .algorithms import Algorithm
-from .epilogues import resolve
 from .expressions import Expression
 from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
 from .gufunc import Product, operand_matrices, resolve_product, result_matrices
@@ -47,20 +46,17 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
     alpha, beta, c, out, epilogue = given.alpha, given.beta, given.c, given.out, given.epilogue
     shape, kind = given.result_of(a, b)
     divides = epilogue is given.compute is None and a.dtype == b.dtype == kind and kind.kind != "b"
-    kinds = scalar_kind(alpha), scalar_kind(beta)
     over_c = {name: x for name, x in (("alpha", alpha), ("beta", beta)) if type(x) is np.ndarray}
-    if c is not None and (epilogue is not None or kinds[1] != "zero"):
+    if c is not None and (epilogue is not None or scalar_kind(beta) != "zero"):
         over_c["c"] = np.broadcast_to(c, shape)
     if epilogue is not None:
         if epilogue.outputs or epilogue.epilogue.inputs:
             return None
-        resolved = resolve(epilogue, accumulator=given.sums_of(a, b, kind), output=kind.name,
-                           shape=shape, alpha=kinds[0], beta=kinds[1],
-                           has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
-        operands = dict(resolved.operands)
+        trace, views, _scalars = given.traced(a, b, scalar_kind(alpha))
+        operands = dict(views)
         arrays = {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)}
         if operands.keys() != arrays or over_c.keys() & arrays \
-                or resolved.outputs or resolved.reductions:
+                or trace.outputs or trace.reductions:
             return None
         over_c |= operands
     strides = new_matrices(shape, kind, given.order).strides

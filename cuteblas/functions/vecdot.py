@@ -7,12 +7,13 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..engines.memory import Memory
+from .algorithms import AS_PLANNED
 from .expressions import Expression, of_product
 from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import answer, at_once
 from .signatures import typed_product
 
-__all__ = ["matvec", "vecdot", "vecdot_for", "vecmat"]
+__all__ = ["answer_gufunc", "matvec", "vecdot", "vecmat"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 
@@ -50,12 +51,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     if not arguments and type(x1) is _NDARRAY and (result := at_once("vecdot", np.vecdot, x1, x2,
                                                                      out)) is not None:
         return result
-    return vecdot_for("vecdot", x1, x2, out, **arguments)
-
-
-def vecdot_for(function: str, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
-    """``vecdot`` on the account of a function that uses it."""
-    return _gufunc(function, np.vecdot, True, x1, x2, out, **arguments)
+    return answer_gufunc("vecdot", np.vecdot, True, x1, x2, out, **arguments)
 
 
 @typed_product
@@ -91,7 +87,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     if not arguments and type(x1) is _NDARRAY and (result := at_once("matvec", np.matvec, x1, x2,
                                                                      out)) is not None:
         return result
-    return _gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
+    return answer_gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
 
 
 @typed_product
@@ -127,7 +123,8 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     if not arguments and type(x1) is _NDARRAY and (result := at_once("vecmat", _vecmat_by_numpy, x1,
                                                                      x2, out)) is not None:
         return result
-    return _gufunc("vecmat", np.vecmat, True, x1, x2, out, numpy_call=_vecmat_by_numpy, **arguments)
+    return answer_gufunc("vecmat", np.vecmat, True, x1, x2, out, numpys=_vecmat_by_numpy,
+                         **arguments)
 
 
 def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
@@ -159,9 +156,11 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
     return out
 
 
-def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *,
-            numpy_call: Any = None, **arguments: Any) -> Any:
+def answer_gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any = None, *,
+                  numpys: Any = None, **arguments: Any) -> Any:
+    """Answer a product of vectors; ``conj`` conjugates the first operand."""
     def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
         return of_product(resolve_product(a, b, result, named, ufunc), a.shape, b.shape, conj)
 
-    return answer(function, numpy_call or ufunc, settle, (x1, x2), single_out(out), **arguments)
+    return answer(function, numpys or ufunc, settle, AS_PLANNED, x1, x2, out=single_out(out),
+                  **arguments)

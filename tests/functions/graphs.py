@@ -45,11 +45,11 @@ def by_graph(resolved, acc, *, alpha=1, beta=0, c=None):
         ("scalar", name): x for name, x in resolved.scalars
     }
     with np.errstate(all="ignore"):
-        result, outputs = interpret(resolved.graph, leaves)
+        result, outputs = interpret(resolved.trace.graph, leaves)
     stored = {name: np.broadcast_to(outputs[name], acc.shape).astype(element(dtype).numpy)
-              for name, dtype, _ in resolved.outputs}
-    stored["c"] = np.broadcast_to(result, acc.shape).astype(element(resolved.output).numpy)
-    reduced = {v.name: getattr(np, v.op)(stored[v.source], axis=v.axis).astype(v.dtype)
-               for v in resolved.reductions if v.source in stored}
+              for name, dtype in resolved.trace.outputs}
+    stored["c"] = np.broadcast_to(result, acc.shape).astype(element(resolved.trace.output).numpy)
+    reduced = {name: getattr(np, op)(stored[source], axis=axis).astype(dtype)
+               for name, op, axis, source, dtype in resolved.trace.reductions if source in stored}
     return stored["c"], {name: x for name, x in stored.items() if name != "c"
-                         and name not in resolved.hidden} | reduced
+                         and name not in resolved.trace.hidden} | reduced

@@ -102,7 +102,7 @@ def test_random_expressions(steps, sums, kinds, s, number, seed, alpha):
     except (ArithmeticError, ValueError):
         assume(False)
     got, outputs = by_graph(resolved, acc, alpha=alpha)
-    assert got.dtype == want.dtype == resolved.output
+    assert got.dtype == want.dtype == resolved.trace.output
     np.testing.assert_array_equal(got, want)
     assert outputs["last"].dtype == auxiliary["last"].dtype
     np.testing.assert_array_equal(outputs["last"], auxiliary["last"])

@@ -52,8 +52,9 @@ def refusal(call, *args, **kwargs):
 
 
 def traced(function, *, options=None, operands=None, **product):
-    """Resolve a function with operands."""
-    return resolve(Epilogue(function, **(options or {}))(**(operands or {})), **{**F32, **product})
+    """The trace of a function with operands."""
+    return resolve(Epilogue(function, **(options or {}))(**(operands or {})),
+                   **{**F32, **product}).trace
 
 
 # -- what an epilogue may name ---------------------------------------------------------------------
@@ -73,8 +74,8 @@ def test_what_is_not_named_has_been_applied():
 def test_c_is_not_read_where_beta_is_zero():
     acc, c = normal(3, 4), np.full((3, 4), np.nan, np.float32)
     for function in (lambda acc: acc, lambda acc, c, *, alpha, beta: alpha * acc + beta * c):
-        resolved = traced(function, has_c=True)
-        assert not resolved.graph.leaves("c") and not resolved.graph.leaves("beta")
+        trace = traced(function, has_c=True)
+        assert not trace.graph.leaves("c") and not trace.graph.leaves("beta")
         result, _ = same(epilogue(function)(), acc, c=c, beta=0)
         np.testing.assert_array_equal(result, acc)
 
@@ -270,17 +271,17 @@ def test_byte_order_does_not_matter():
 # -- numbers ---------------------------------------------------------------------------------------
 def test_python_numbers_take_the_type_of_what_they_meet():
     resolved = resolve(epilogues.leaky_relu(negative_slope=0.25), **F32)
-    (slope,) = resolved.graph.leaves("scalar")
+    (slope,) = resolved.trace.graph.leaves("scalar")
     assert slope.dtype == "float32" and resolved.scalars == (("negative_slope", 0.25),)
-    assert {n.dtype for n in resolved.graph.nodes} == {"float32", "bool"}
-    strong = resolve(epilogues.scale(scale=np.float64(0.1)), **F32)
+    assert {n.dtype for n in resolved.trace.graph.nodes} == {"float32", "bool"}
+    strong = resolve(epilogues.scale(scale=np.float64(0.1)), **F32).trace
     assert strong.graph.leaves("scalar")[0].dtype == strong.graph.result.dtype == "float64"
     assert same(epilogues.scale(scale=np.float64(0.1)), normal(3, 4))[0].dtype == np.float64
     assert same(epilogues.scale(scale=np.float16(0.1)), normal(3, 4))[0].dtype == np.float32
 
 
 def test_numbers_change_without_another_graph():
-    graphs = {resolve(epilogues.clamp(lo=lo, hi=6.0), **F32).graph.digest
+    graphs = {resolve(epilogues.clamp(lo=lo, hi=6.0), **F32).trace.graph.digest
               for lo in (0.0, 1.5, -math.inf)}
     assert len(graphs) == 1
     assert resolve(epilogues.clamp(lo=1, hi=6.0), **F32).scalars == (("lo", 1.0), ("hi", 6.0))
@@ -292,7 +293,7 @@ def test_numbers_that_are_used_in_several_types():
         return acc * s + (x * s).astype(np.float32)
 
     bound = f(x=normal(3, 4, dtype=np.float64), s=0.1)
-    assert resolve(bound, **F32).graph.leaves("scalar")[0].dtype == "float64"
+    assert resolve(bound, **F32).trace.graph.leaves("scalar")[0].dtype == "float64"
     same(bound, normal(3, 4))
 
 
@@ -423,7 +424,7 @@ def test_choices_are_part_of_the_graph():
     np.testing.assert_array_equal(same(f(), acc)[0], np.maximum(acc, 0))
     np.testing.assert_array_equal(same(f(activation="tanh", doubled=True), acc)[0],
                                   np.tanh(2 * acc))
-    assert len({resolve(f(activation=a, doubled=d), **F32).graph.digest for a in ("relu", "tanh")
+    assert len({resolve(f(activation=a, doubled=d), **F32).trace.graph.digest for a in ("relu", "tanh")
                 for d in (False, True)}) == 4
 
 
@@ -614,10 +615,10 @@ def test_an_epilogue_has_an_end():
             acc = acc * acc
         return acc
 
-    resolved = traced(chain, operands={"n": "x" * 490})
+    trace = traced(chain, operands={"n": "x" * 490})
     # 2^490 if spelled out
-    assert len(resolved.graph.nodes) > 490 and len(str(resolved.graph.result)) < 1000
-    assert pickle.loads(pickle.dumps(resolved.graph)) == resolved.graph
+    assert len(trace.graph.nodes) > 490 and len(str(trace.graph.result)) < 1000
+    assert pickle.loads(pickle.dumps(trace.graph)) == trace.graph
     assert "chains at most 500 operations" in refusal(traced, chain, operands={"n": "x" * 600})
 
 
@@ -634,16 +635,16 @@ def everything(acc, *, bias):
 
 @pytest.mark.parametrize("output", ["float32", "float16", "float64"])
 def test_auxiliary_outputs(output):
-    resolved = resolve(everything(bias=normal(4)), **{**F32, "output": output})
-    assert {m.name: m.dtype for m in resolved.outputs if m.name not in resolved.hidden} == {
+    trace = resolve(everything(bias=normal(4)), **{**F32, "output": output}).trace
+    assert {name: kind for name, kind in trace.outputs if name not in trace.hidden} == {
         "pre": "float16" if output == "float16" else "float32", "mask": "bool"}
-    sources = {v.name: v.source for v in resolved.reductions}
+    sources = {name: source for name, _op, _axis, source, _kind in trace.reductions}
     # elsewhere C is not what was computed
     assert sources["total"] == ("c" if output == "float32" else "total_values")
     assert sources["top"] == sources["low"] == ("top_values" if output == "float16" else "pre")
     assert sources["count"] == "count_values" and sources["scaled"] == sources["widest"] == "scaled_values"
-    assert {v.name: v.dtype for v in resolved.reductions}["count"] == "int64"
-    assert resolved.hidden == {s for s in sources.values() if s.endswith("_values")}
+    assert {name: kind for name, *_how, kind in trace.reductions}["count"] == "int64"
+    assert trace.hidden == {s for s in sources.values() if s.endswith("_values")}
     acc, bias = normal(3, 4), normal(4)
     _, auxiliary = same(everything(bias=bias), acc, output=output)
     np.testing.assert_array_equal(auxiliary["total"], np.maximum(acc + bias, 0).sum(axis=-1))
@@ -653,8 +654,8 @@ def test_auxiliary_outputs(output):
 def test_arrays_for_auxiliary_outputs():
     pre, total = np.zeros((3, 4), np.float64), np.zeros(3, np.float32)
     bound, acc = everything(bias=normal(4), pre=pre, total=total), normal(3, 4)
-    resolved = resolve(bound, **F32)
-    assert resolved.outputs[0] == ("pre", "float64", pre) and resolved.reductions[0].array is total
+    trace = resolve(bound, **F32).trace
+    assert trace.outputs[0] == ("pre", "float64") and trace.reductions[0][0] == "total"
     _, auxiliary = evaluate(bound, acc, output="float32")
     assert auxiliary["pre"] is pre and auxiliary["total"] is total
     np.testing.assert_array_equal(pre, acc + bound.operands["bias"])
@@ -692,8 +693,8 @@ def test_inputs_are_reduced_over_k():
     acc = a @ b
     for bound, source, axis, want in ((epilogues.bgrad_a(), "a", -1, a.sum(axis=1)),
                                       (epilogues.bgrad_b(), "b", -2, b.sum(axis=0))):
-        (vector,) = resolve(bound, **F32).reductions
-        assert vector == ("bgrad", "sum", axis, source, "float32", None)
+        (vector,) = resolve(bound, **F32).trace.reductions
+        assert vector == ("bgrad", "sum", axis, source, "float32")
         result, auxiliary = evaluate(bound, acc, output="float32", a=a, b=b)
         np.testing.assert_array_equal(result, acc)
         np.testing.assert_array_equal(auxiliary["bgrad"], want)
@@ -710,14 +711,14 @@ def test_inputs_are_reduced_over_k():
         lambda acc, b: (acc, {"s": b.sum(axis=-1)})
     )
     assert traced(lambda acc, a: (acc, {"top": np.max(a, axis=-1)}),
-                  options={"inputs": True}).reductions[0].op == "max"
+                  options={"inputs": True}).reductions[0][1] == "max"
     # an operand like any other
     assert traced(lambda acc, a: acc + a, operands={"a": 1.0}).graph.leaves("scalar")
 
 
 # -- what is traced again --------------------------------------------------------------------------
 def digest(bound):
-    return resolve(bound, **F32).graph.digest
+    return resolve(bound, **F32).trace.graph.digest
 
 
 def test_functions_of_one_name_have_graphs_of_their_own():

@@ -48,7 +48,7 @@ def compare(engine, bounds, acc, operand, output, units=8):
     """A kernel with all of them, against each by NumPy."""
     kinds = {"accumulator": acc.dtype.name, "output": output}
     resolved = [resolve(bound, **kinds, shape=acc.shape) for bound in bounds]
-    kernel = graphs_kernel([r.graph for r in resolved], acc.dtype.name, output, operand.dtype.name)
+    kernel = graphs_kernel([r.trace.graph for r in resolved], acc.dtype.name, output, operand.dtype.name)
     c = place(np.zeros((len(bounds), acc.size), output))
     launch = Launch(kernel, (-(-acc.size // 128), 1, 1),
                     (Argument("a"), Argument("b"), Argument("c"), Argument(value=acc.size)))

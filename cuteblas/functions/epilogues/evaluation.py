@@ -50,11 +50,11 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     """
     epilogue, sums, named = bound.epilogue, acc.dtype, bound.epilogue.parameters
     alpha, beta = (np.asarray(x).astype(sums)[()] for x in (alpha, beta))
-    resolved = resolve(bound, accumulator=sums.name, output=output, shape=acc.shape,
-                       beta="zero" if beta == 0 else "value", has_c=c is not None,
-                       array_kind="numpy", inputs={name: x.shape for name, x in (("a", a), ("b", b))
-                                                   if x is not None})
-    target = element(resolved.output).numpy
+    trace = resolve(bound, accumulator=sums.name, output=output, shape=acc.shape,
+                    beta="zero" if beta == 0 else "value", has_c=c is not None,
+                    array_kind="numpy", inputs={name: x.shape for name, x in (("a", a), ("b", b))
+                                                if x is not None}).trace
+    target = element(trace.output).numpy
     if c is None or (beta == 0 and not ("c" in named and "beta" not in named)):
         c = np.zeros((1,) * acc.ndim, target)           # not looked at
     before = widened(c.astype(target))
@@ -68,9 +68,7 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     returned = epilogue.computed({**epilogue.operands, **arguments, **bound.operands})
     value, auxiliary = returned if isinstance(returned, tuple) else (returned, {})
     result = np.broadcast_to(value, acc.shape).astype(target)
-    types = {name: dtype for name, dtype, _array in resolved.outputs} | {
-        v.name: v.dtype for v in resolved.reductions
-    }
+    types = dict(trace.outputs) | {name: dtype for name, *_how, dtype in trace.reductions}
     return result, {name: _stored(x, types[name], bound.outputs.get(name))
                     for name, x in auxiliary.items()}
 

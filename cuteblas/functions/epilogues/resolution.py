@@ -3,76 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...codegen.epilogue import EpilogueGraph, Node
+from ...codegen.epilogue import Node
 from ...engines.dispatch import kind_of
 from .epilogue import Bound, Epilogue, check_shape, is_choice, is_number
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 from .tracing import check_integer
 
-__all__ = ["Matrix", "Resolved", "Vector", "as_bound", "resolve"]
+__all__ = ["Resolved", "as_bound", "resolve"]
 
 _LIBRARIES = {"numpy": "NumPy", "cupy": "CuPy"}
 
 
-class Matrix(NamedTuple):
-    """An auxiliary output as large as the result: its name, its type, and the array to write, or
-    ``None`` for a new one."""
-
-    name: str
-    dtype: str
-    array: Any
-
-
-class Vector(NamedTuple):
-    """A reduction: its name, ``"sum"``, ``"max"`` or ``"min"``, the axis, what is reduced (``"c"``
-    for the result, ``"a"`` or ``"b"``, or the name of a matrix), its type, and the array to write,
-    or ``None`` for a new one."""
-
-    name: str
-    op: str
-    axis: int
-    source: str
-    dtype: str
-    array: Any
-
-
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(NamedTuple):
     """An epilogue over a product of shape (..., m, n), with everything checked.
 
     Attributes
     ----------
-    graph : EpilogueGraph
-        What becomes of an element; its outputs are those of ``outputs``, in their order.
-    output : str
-        The type of C.
+    trace : Trace
+        What becomes of an element, and what is written and reduced besides.
     operands : tuple of (str, array)
-        In the order of ``graph.leaves("operand")``: views of the operands, broadcast to (..., m,
-        n).
+        In the order of ``trace.operands``: views of the operands, broadcast to (..., m, n).
     scalars : tuple of (str, number)
-        In the order of ``graph.leaves("scalar")``.
-    outputs : tuple of Matrix
-        What is written besides C.
-    reductions : tuple of Vector
-        What is reduced after that.
-    hidden : frozenset of str
-        Outputs that exist only to be reduced.
+        In the order of ``trace.scalars``.
     """
 
-    graph: EpilogueGraph
-    output: str
+    trace: Trace
     operands: tuple[tuple[str, Any], ...]
     scalars: tuple[tuple[str, Any], ...]
-    outputs: tuple[Matrix, ...]
-    reductions: tuple[Vector, ...]
-    hidden: frozenset[str]
 
 
 def as_bound(epilogue: Any) -> Bound:
@@ -158,13 +121,8 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
                   for leaf in traced.operands)
     for name in traced.unused:
         _broadcast(epilogue, name, operands[name], shape)
-    return Resolved(traced.graph, traced.output, views,
-                    tuple((leaf.name, _number(epilogue, leaf, operands[leaf.name]))
-                          for leaf in traced.scalars),
-                    tuple(Matrix(name, dtype, bound.outputs.get(name))
-                          for name, dtype in traced.outputs),
-                    tuple(Vector(*reduction, bound.outputs.get(reduction[0]))
-                          for reduction in traced.reductions), traced.hidden)
+    return Resolved(traced, views, tuple((leaf.name, _number(epilogue, leaf, operands[leaf.name]))
+                                         for leaf in traced.scalars))
 
 
 def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:

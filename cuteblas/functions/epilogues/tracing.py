@@ -61,6 +61,13 @@ def _operators(ufunc: np.ufunc) -> tuple[Callable[..., Traced], Callable[..., Tr
     )
 
 
+def _reducer(op: str) -> Callable[..., Reduction]:
+    def reduced(self: _Reducible, axis: Any = None, **others: Any) -> Reduction:
+        return self._reduced(op, axis, others)
+
+    return reduced
+
+
 class _Reducible:
     """What sums and extrema over an axis are taken of, as auxiliary outputs."""
 
@@ -69,14 +76,7 @@ class _Reducible:
     def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
         raise NotImplementedError
 
-    def sum(self, axis: Any = None, **others: Any) -> Reduction:
-        return self._reduced("sum", axis, others)
-
-    def max(self, axis: Any = None, **others: Any) -> Reduction:
-        return self._reduced("max", axis, others)
-
-    def min(self, axis: Any = None, **others: Any) -> Reduction:
-        return self._reduced("min", axis, others)
+    sum, max, min = map(_reducer, ("sum", "max", "min"))
 
 
 class Traced(_Reducible):
