@@ -284,15 +284,10 @@ def _layouts(call: Call) -> dict[str, OperandLayout]:
 
 def _fits(planned: Any, given: Any) -> bool:
     """Whether a product differs from the planned one only in scalars and in better alignments."""
-    if (planned.fusion is None) != (given.fusion is None):
-        return False
-    if planned.fusion is None:
-        return True
-    if planned.fusion.graph != given.fusion.graph:
-        return False
-    for name in ("operands", "outputs"):
-        for (name_planned, x), (name_given, y) in zip(getattr(planned.fusion, name),
-                                                      getattr(given.fusion, name), strict=True):
-            if name_planned != name_given or y.alignment % x.alignment or replace(y, alignment=x.alignment) != x:
-                return False
-    return True
+    if planned.fusion is None or given.fusion is None:
+        return planned.fusion is given.fusion
+    before, now = ((*fusion.operands, *fusion.outputs) for fusion in (planned.fusion, given.fusion))
+    return planned.fusion.graph == given.fusion.graph and all(
+        name == planned_name and not y.alignment % x.alignment
+        and replace(y, alignment=x.alignment) == x
+        for (planned_name, x), (name, y) in zip(before, now, strict=True))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..functions.signatures import Transposed
 from .arguments import TRANSPOSITIONS, Arguments, Transposition
 from .calls import Request, run
 from .libraries import Place, view_of
-from .signatures import Routine, published, rows
+from .signatures import Routine, published, rows, with_signature
 from .types import PRODUCTS, Types, dtype_named, name_of
 
 __all__ = ["bgemm", "bgemm_strided_batched", "cgemm", "cgemm_strided_batched", "dgemm",
@@ -33,7 +33,6 @@ __all__ = ["bgemm", "bgemm_strided_batched", "cgemm", "cgemm_strided_batched", "
            "sgemm_strided_batched", "zgemm", "zgemm_strided_batched"]
 
 _MOST = 2**48
-_Function = TypeVar("_Function", bound=Callable[..., None])
 
 
 class _Numbered(Arguments):
@@ -247,34 +246,22 @@ _STRIDED_EXAMPLE = """
     """
 
 
-def _published(function: _Function, row: Routine, strided: str, example: str) -> _Function:
+def _published(protocol: type, row: Routine, strided: str, example: str) -> Any:
     types, package = row.types, dtype(row.types.operands).package
-    return published(function, row, _DOCUMENTATION + example, compute=types.compute,
+    routine = with_signature(protocol, lambda values: _run(_Numbered(row.name, values), types))
+    return published(routine, row, _DOCUMENTATION + example, compute=types.compute,
                      strided=strided, into="" if types.output == types.operands
                      else f" into {types.output}",
                      load="" if package == "numpy" else f"\n    >>> import {package}")
 
 
 def _pointers(row: Routine) -> Pointers:
-    name, types = row.name, row.types
-
-    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int,
-                b: Any, ldb: int, beta: Any, c: Any, ldc: int, *, stream: Any = None,
-                device: Any = None) -> None:
-        _run(_Numbered(name, locals()), types)
-
-    return _published(routine, row, "", _EXAMPLE)
+    return _published(Pointers, row, "", _EXAMPLE)
 
 
 def _strided_pointers(row: Routine) -> StridedPointers:
-    name, types = f"{row.name}_strided_batched", row.types
-
-    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int,
-                stride_a: int, b: Any, ldb: int, stride_b: int, beta: Any, c: Any, ldc: int,
-                stride_c: int, batch_count: int, *, stream: Any = None, device: Any = None) -> None:
-        _run(_Numbered(name, locals()), types)
-
-    return _published(routine, row._replace(name=name), _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
+    return _published(StridedPointers, row._replace(name=f"{row.name}_strided_batched"),
+                      _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
 
 
 sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_pointers, rows("gemm"))

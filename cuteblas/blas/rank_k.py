@@ -16,7 +16,7 @@ from ..functions.host_gemm import gemm_by_numpy
 from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import Arguments
 from .calls import Call, Request, kernel_arguments, perform, prepare, where
-from .signatures import Routine, published, rows
+from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 
 __all__ = ["cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k",
@@ -127,7 +127,7 @@ def _updated(row: Routine, given: Arguments) -> Any:
     """``alpha a a^T + beta c``, or with another operand ``b``
     ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
     twice, hermitian = "b" in row.operands, row.transpose == "H"
-    a, b = given["a"], given["b"] if twice else given["a"]
+    a, b = given["a"], given["b" if twice else "a"]
     if b is None and twice:
         raise TypeError(f"{row.name} takes arrays and lists of numbers, but b is None")
     first, second = _letters(row, given)
@@ -190,19 +190,13 @@ def _described(row: Routine) -> dict[str, str]:
 
 
 def _rank_k(row: Routine) -> RankK:
-    def routine(alpha: Any, a: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0,
-                overwrite_c: Any = 0) -> Any:
-        return perform(_updated, row, locals())
-
-    return published(routine, row, _DOCUMENTATION, [[5, 11], [0, 25]], **_described(row))
+    return published(with_signature(RankK, partial(perform, _updated, row)), row, _DOCUMENTATION,
+                     [[5, 11], [0, 25]], **_described(row))
 
 
 def _rank_2k(row: Routine) -> Rank2K:
-    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans: Any = 0,
-                lower: Any = 0, overwrite_c: Any = 0) -> Any:
-        return perform(_updated, row, locals())
-
-    return published(routine, row, _DOCUMENTATION, [[10, 22], [0, 50]], **_described(row))
+    return published(with_signature(Rank2K, partial(perform, _updated, row)), row, _DOCUMENTATION,
+                     [[10, 22], [0, 50]], **_described(row))
 
 
 ssyrk, dsyrk, csyrk, zsyrk, cherk, zherk = map(_rank_k, rows("syrk", "herk"))

@@ -4,13 +4,14 @@ row."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import Signature, signature
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .types import ROUTINES, Types
 
-__all__ = ["ROWS", "Routine", "published", "rows"]
+__all__ = ["ROWS", "Routine", "published", "rows", "with_signature"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -66,6 +67,14 @@ ROWS = {letter + operation: Routine(letter + operation, ROUTINES[f"{letter}gemm"
 def rows(*operations: str) -> list[Routine]:
     """The routines of some operations, in the order of the table."""
     return [row for row in ROWS.values() if row.operation in operations]
+
+
+def with_signature(protocol: type, call: Callable[[dict[str, Any]], Any]) -> Any:
+    """A function with the parameters of a protocol, which passes on its arguments by name."""
+    _own, *parameters = signature(protocol.__call__).parameters.values()
+    listed = Signature([p.replace(annotation=p.empty) for p in parameters])
+    return eval(f"lambda {str(listed)[1:-1]}: call(locals())",
+                {"call": call, "__name__": protocol.__module__})
 
 
 def published(function: _Function, row: Routine, documentation: str, answer: Any = None,

@@ -25,6 +25,7 @@ import numpy as np
 from .. import emulator, functions, runtime
 from .._dtypes import dtype as element
 from ..cli.command import CommandError, Parser, ended, refuse_unwritable
+from ..cli.measurements import random_array
 from ..cli.progress import Progress
 from . import routines
 from .types import ROUTINES, Types, dtype_named
@@ -138,13 +139,7 @@ def residual(case: Case, c: np.ndarray, a: np.ndarray, b: np.ndarray, before: np
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.ndarray:
-    if dtype == "int8":
-        return rng.integers(-128, 128, shape, np.int8)
-    if dtype == "int32":
-        return rng.integers(-2**20, 2**20, shape, np.int32)
-    values = rng.standard_normal(shape)
-    return (values + 1j * rng.standard_normal(shape) if element(dtype).is_complex
-            else values).astype(dtype_named(dtype))
+    return random_array(np, shape, dtype, int(rng.integers(1 << 32)))
 
 
 def _as_seen(x: np.ndarray, letter: str) -> np.ndarray:
@@ -242,28 +237,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     parser = Parser("python -m cuteblas.blas.testsuite", "Check the BLAS routines by residuals.")
-    parser.add_argument(
-        "--routines",
-        type=_choices(list(ROUTINES), "routine"),
-        metavar="NAMES",
-        help=f"of {','.join(ROUTINES)} (default: all that this machine has the types for)"
-    )
-    parser.add_argument("--sizes", type=_sizes, default=[(17, 33, 5), (64, 48, 40)],
-                        help="n or MxNxK, separated by commas")
-    parser.add_argument("--trans", type=_letters("NTCR", 2, "trans"),
-                        default=["NN", "NT", "TN", "CR"], help="pairs of N, T, C and R, or 'all'")
-    parser.add_argument(
-        "--storage",
-        type=_letters("".join(_STORAGE), 3, "storage"),
-        default=["FFF", "CCC", "PSN"],
-        help=f"for A, B and C: {', '.join(f'{key} {meaning}' for key, meaning in _STORAGE.items())}; or 'all'"
-    )
-    parser.add_argument("--scalars", type=_scalars, default=[(1, 0), (0.75, -2)],
-                        help="alpha:beta, separated by commas")
+    parser.option("--routines NAMES",
+                  f"of {','.join(ROUTINES)} (default: all that this machine has the types for)",
+                  type=_choices(list(ROUTINES), "routine"))
+    parser.option("--sizes",
+                  "n or MxNxK, separated by commas",
+                  type=_sizes, default=[(17, 33, 5), (64, 48, 40)])
+    parser.option("--trans",
+                  "pairs of N, T, C and R, or 'all'",
+                  type=_letters("NTCR", 2, "trans"), default=["NN", "NT", "TN", "CR"])
+    parser.option("--storage",
+                  f"for A, B and C: {', '.join(f'{key} {meaning}' for key, meaning in _STORAGE.items())}; or 'all'",
+                  type=_letters("".join(_STORAGE), 3, "storage"), default=["FFF", "CCC", "PSN"])
+    parser.option("--scalars",
+                  "alpha:beta, separated by commas",
+                  type=_scalars, default=[(1, 0), (0.75, -2)])
     parser.add_argument("--backend", choices=("numpy", "emulator", "cuda"), default="numpy")
-    parser.add_argument("--seed", type=_seed, default=0,
-                        help="of the random numbers (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
+    parser.option("--seed", "of the random numbers (default: %(default)s)", type=_seed, default=0)
+    parser.option("--json FILE", "write the outcomes there", type=Path)
     chosen = parser.parse_args(arguments)
     needed = {"emulator": emulator, "cuda": runtime}.get(chosen.backend)
     if needed is not None and (reason := needed.why_unavailable()) is not None:

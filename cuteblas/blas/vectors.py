@@ -4,6 +4,7 @@ has a single column or row."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..functions.gemm import refuse_self_overlap
 from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import Arguments
 from .calls import Request, gathered_operands, perform, run
-from .signatures import Routine, published, rows
+from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 
 __all__ = ["cgemv", "cgerc", "cgeru", "dgemv", "dger", "sgemv", "sger", "zgemv", "zgerc", "zgeru"]
@@ -208,20 +209,13 @@ def _added(row: Routine, given: Arguments) -> Any:
 
 
 def _matrix_vector(row: Routine) -> MatrixVector:
-    def routine(alpha: Any, a: Any, x: Any, beta: Any = 0, y: Any = None, offx: int = 0,
-                incx: int = 1, offy: int = 0, incy: int = 1, trans: Any = 0,
-                overwrite_y: Any = 0) -> Any:
-        return perform(_multiplied, row, locals())
-
-    return published(routine, row, _GEMV, [6, 14])
+    return published(with_signature(MatrixVector, partial(perform, _multiplied, row)), row, _GEMV,
+                     [6, 14])
 
 
 def _rank_one(row: Routine) -> RankOne:
-    def routine(alpha: Any, x: Any, y: Any, incx: int = 1, incy: int = 1, a: Any = None,
-                overwrite_x: Any = 1, overwrite_y: Any = 1, overwrite_a: Any = 0) -> Any:
-        return perform(_added, row, locals())
-
-    return published(routine, row, _GER, [[4, 2], [8, 4]],
+    return published(with_signature(RankOne, partial(perform, _added, row)), row, _GER,
+                     [[4, 2], [8, 4]],
                      conjugated="; those of ``y`` are conjugated" if row.transpose == "H" else "")
 
 
