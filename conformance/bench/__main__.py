@@ -26,7 +26,7 @@ python -m conformance.bench calibrate fits the numbers of planners to files of m
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,7 +85,7 @@ COLUMNS.update({
 WIDTHS.update({"kind": 12, "variant": 43, "conflicts": 14})
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
     bench.configure(parser, ALL, GROUPS)
     parser.add_argument(

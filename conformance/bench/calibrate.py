@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
@@ -50,7 +50,13 @@ from cuteblas.cli.calibrate import (
     task_of,
     timings,
 )
-from cuteblas.cli.command import CommandError, positive, print_about, refuse_unwritable
+from cuteblas.cli.command import (
+    CommandError,
+    Parser,
+    positive,
+    print_about,
+    refuse_unwritable,
+)
 from cuteblas.cli.machines import versions
 from cuteblas.cli.samples import Sample, product, random_copies, random_samples
 from cuteblas.cli.terminal import wrapped
@@ -67,7 +73,7 @@ __all__ = ["is_product", "prepare", "product_named", "read"]
 _SHOWN = 12                          # problems with the largest regret
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
     declare(parser)
     parser.add_argument("--seed", type=int, default=0,

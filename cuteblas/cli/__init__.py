@@ -72,8 +72,7 @@ def _run(arguments: Sequence[str]) -> int:
     parser = Parser(PROGRAM, f"commands:\n{listing}")
     parser.add_argument("--version", action="version", version=f"cuteblas {__version__}")
     parser.add_argument("command", nargs="?", metavar="COMMAND")
-    parser.add_argument("rest", nargs="...", metavar="...",
-                        help="options of the command; COMMAND --help lists them")
+    parser.option("rest ...", "options of the command; COMMAND --help lists them", nargs="...")
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
     chosen = parser.parse_args(arguments)

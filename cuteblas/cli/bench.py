@@ -16,7 +16,7 @@ faster than the fastest of them.
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,7 +26,7 @@ from .. import runtime
 from ..blas.types import dtype_named
 from ..functions import backend
 from ..functions.algorithms import PRECISIONS
-from .command import CommandError, command_line, positive, print_about, refuse_unwritable
+from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .explain import permuted_axes, shapes
 from .machines import Gpu, Host, host_versions, versions
 from .measurements import (
@@ -58,7 +58,7 @@ _ERRORS = (
 
 
 def configure(
-    parser: ArgumentParser, groups: Iterable[str] = GROUPS, usual: Iterable[str] = GROUPS
+    parser: Parser, groups: Iterable[str] = GROUPS, usual: Iterable[str] = GROUPS
 ) -> None:
     """Declare the options."""
     names = ", ".join(groups)
@@ -68,51 +68,32 @@ def configure(
             raise ArgumentTypeError(f"unknown group {name!r}; the groups are {names}")
         return name
 
-    parser.add_argument("groups", nargs="*", type=group, metavar="GROUP",
-                        help=f"groups to time, of {names} (default: {', '.join(usual)})")
-    parser.add_argument(
-        "--sizes",
-        nargs="+",
-        type=_size,
-        default=(),
-        metavar="SIZE",
-        help="4096 for a square product or transpose; 10240x4096x4096 for a product, M, N and K; "
-        "8191x8193 for a transpose; 65x35x129x253:2,0,3,1 for a permutation of axes, "
-        "8192:inplace for a transpose in place"
-    )
-    parser.add_argument(
-        "--dtypes",
-        nargs="+",
-        type=_dtype,
-        default=(),
-        metavar="DTYPE",
-        help=f"element types (default: {' '.join(GEMM_DTYPES)}; of transposes {' '.join(COPY_DTYPES)})"
-    )
-    parser.add_argument(
-        "--orders",
-        nargs="+",
-        type=_orders,
-        default=ORDERS,
-        metavar="ORDERS",
-        help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)"
-    )
-    parser.add_argument(
-        "--precision",
-        default="auto",
-        choices=PRECISIONS,
-        metavar="NAME",
-        help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)"
-    )
-    parser.add_argument("--repeats", type=positive, default=11,
-                        help="timings per call; their median counts (default: %(default)s)")
-    parser.add_argument(
-        "--backend",
-        choices=("cuda", "numpy"),
-        default="cuda",
-        help="arrays of CuPy (cuda), or of NumPy, without a GPU too (default: %(default)s)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE",
-                        help="write all times in seconds, with the machine and the command")
+    parser.option("groups GROUP",
+                  f"groups to time, of {names} (default: {', '.join(usual)})",
+                  nargs="*", type=group)
+    parser.option("--sizes SIZE",
+                  "4096 for a square product or transpose; 10240x4096x4096 for a product, M, N "
+                  "and K; 8191x8193 for a transpose; 65x35x129x253:2,0,3,1 for a permutation of "
+                  "axes, 8192:inplace for a transpose in place",
+                  nargs="+", type=_size, default=())
+    parser.option("--dtypes DTYPE",
+                  f"element types (default: {' '.join(GEMM_DTYPES)}; of transposes {' '.join(COPY_DTYPES)})",
+                  nargs="+", type=_dtype, default=())
+    parser.option("--orders ORDERS",
+                  "of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)",
+                  nargs="+", type=_orders, default=ORDERS)
+    parser.option("--precision NAME",
+                  f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
+                  default="auto", choices=PRECISIONS)
+    parser.option("--repeats",
+                  "timings per call; their median counts (default: %(default)s)",
+                  type=positive, default=11)
+    parser.option("--backend",
+                  "arrays of CuPy (cuda), or of NumPy, without a GPU too (default: %(default)s)",
+                  choices=("cuda", "numpy"), default="cuda")
+    parser.option("--json FILE",
+                  "write all times in seconds, with the machine and the command",
+                  type=Path)
 
 
 def run(options: Namespace) -> int:

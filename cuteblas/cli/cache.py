@@ -9,24 +9,24 @@ for GPUs to other machines.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from .._cache import Part, cache_directory, clear, export_to, import_from, usage
 from ..planning.devices import DEVICES, device_named
-from .command import CommandError
+from .command import CommandError, Parser
 
 _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs",
                            "choices": "measured choices", "emulator": "for the emulator"}
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
-    parser.add_argument("--clear", action="store_true", help="remove all files from it")
-    parser.add_argument("action", nargs="?", choices=("export", "import"),
-                        help="write kernels and calls to a file, or read it")
+    parser.option("--clear", "remove all files from it")
+    parser.option("action",
+                  "write kernels and calls to a file, or read it",
+                  nargs="?", choices=("export", "import"))
     parser.add_argument("file", nargs="?", metavar="FILE")
-    parser.add_argument("--device", metavar="CARD",
-                        help=f"export what is for one of {', '.join(DEVICES)}; default: all")
+    parser.option("--device CARD", f"export what is for one of {', '.join(DEVICES)}; default: all")
 
 
 def run(options: Namespace) -> int:

@@ -13,7 +13,7 @@ fastest one, 0 where they are the same.
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -40,7 +40,7 @@ from ..planning.quantities import duration
 from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
 from ..runtime.ring import processors as usable
-from .command import CommandError, command_line, positive, print_about, refuse_unwritable
+from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
 from .samples import NUMBERS_BYTES, Sample, numbers, random_samples
@@ -61,26 +61,20 @@ _LARGEST = 1 << 28                   # bytes of an operand of a product
 _LARGEST_COPY = 1 << 29
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
     declare(parser)
-    parser.add_argument(
-        "--host",
-        action="store_true",
-        help="measure only this host: NumPy, copies, and transfers to the GPU",
-    )
+    parser.option("--host", "measure only this host: NumPy, copies, and transfers to the GPU")
 
 
-def declare(parser: ArgumentParser) -> None:
+def declare(parser: Parser) -> None:
     """Declare the options of every calibration."""
-    parser.add_argument("--seconds", type=positive, default=240,
-                        help="seconds for the whole command (default: %(default)s)")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write the numbers to FILE instead of this user's configuration folder"
-    )
+    parser.option("--seconds",
+                  "seconds for the whole command (default: %(default)s)",
+                  type=positive, default=240)
+    parser.option("--json FILE",
+                  "write the numbers to FILE instead of this user's configuration folder",
+                  type=Path)
 
 
 def run(options: Namespace) -> int:

@@ -59,6 +59,13 @@ class Parser(ArgumentParser):
             description=reflowed(description or "")
         )
 
+    def option(self, name: str, help: str, **how: Any) -> None:
+        """Declare an option or an argument: its name, with the word that stands for its value after
+        a space. An option of which nothing else is said is a flag."""
+        name, _, word = name.partition(" ")
+        how = {**how, "metavar": word} if word else how or {"action": "store_true"}
+        self.add_argument(name, help=help, **how)
+
     def print_help(self, file: Any = None) -> None:
         """Print the help; other than argparse's own, this does not hide that it cannot be
         written."""

@@ -19,8 +19,8 @@ import numpy as np
 from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
 from ..functions import stats
+from ..planning.quantities import duration
 from .machines import Gpu, Host, medians
-from .terminal import duration
 
 _WORD = 16                              # bytes: of an address, the remainder by this is kept
 _RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them

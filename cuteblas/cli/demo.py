@@ -9,7 +9,7 @@ a GPU.
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from importlib.resources import files
 from time import perf_counter
@@ -20,13 +20,14 @@ import numpy as np
 from .. import emulator, runtime
 from .._cache import usage
 from ..functions import Explanation, ascontiguousarray, backend, explain, explain_copy, matmul
-from .command import PROGRAM, CommandError
+from ..planning.quantities import duration
+from .command import PROGRAM, CommandError, Parser
 from .data import Task, task
 from .explain import show
 from .grading import Grade, grade
 from .machines import Gpu, Host, Machine, medians
 from .pictures import picture
-from .terminal import duration, paint, reflowed, shaded, side_by_side, wrapped
+from .terminal import paint, reflowed, shaded, side_by_side, wrapped
 
 _REPEATS, _SECONDS = 5, 2.0
 _WIDTH = 8                      # of the names before what is said
@@ -39,10 +40,9 @@ Try next
   {PROGRAM} doctor                          # what is missing for a GPU"""
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
-    parser.add_argument("files", nargs="*", metavar="FILE.npy",
-                        help="one array or two, instead of the digits")
+    parser.option("files FILE.npy", "one array or two, instead of the digits", nargs="*")
 
 
 def run(options: Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -32,7 +32,7 @@ from ..runtime.costs import host_costs
 from ..runtime.driver import driver_function
 from ..runtime.errors import INSTALL, require
 from ..runtime.tracking import why_untracked
-from .command import PROGRAM
+from .command import PROGRAM, Parser
 from .terminal import columns
 
 __all__ = ["Finding", "findings"]
@@ -55,7 +55,7 @@ class Finding:
         return line + (f"\n{'':{_EDGE}}-> {self.remedy}" if self.remedy else "")
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """There are no options."""
 
 

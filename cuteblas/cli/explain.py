@@ -12,7 +12,7 @@ transpose of one.
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from itertools import cycle
 from math import prod
@@ -28,7 +28,7 @@ from ..functions.algorithms import PRECISIONS, Algorithm, check_variant
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..planning.devices import DEVICES
 from ..planning.problem import H200, DeviceInfo
-from .command import CommandError
+from .command import CommandError, Parser
 from .pictures import picture
 from .terminal import paint, wrapped
 
@@ -51,34 +51,28 @@ _ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.packa
 _STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)}
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
-    parser.add_argument("shapes", nargs="+", metavar="SHAPE",
-                        help="one shape or two: 4096x4096, 16x128x64, 4096 or (16,128,64)")
-    parser.add_argument(
-        "--dtype",
-        default="float32",
-        help="element type by NumPy's name, or bfloat16, bf16, fp16 ... (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--order",
-        default="CC",
-        metavar="ORDERS",
-        help="for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)"
-    )
-    parser.add_argument("--precision", default="auto",
-                        help="the algorithm, as in cuteblas.matmul (default: %(default)s)")
-    parser.add_argument("--variant",
-                        help="plan with this kernel; python -m cuteblas kernels lists the names")
-    parser.add_argument(
-        "--device",
-        metavar="CARD",
-        help=f"plan for one of {', '.join(DEVICES)} (default: this machine's GPU, else h200)"
-    )
+    parser.option("shapes SHAPE",
+                  "one shape or two: 4096x4096, 16x128x64, 4096 or (16,128,64)",
+                  nargs="+")
+    parser.option("--dtype",
+                  "element type by NumPy's name, or bfloat16, bf16, fp16 ... (default: %(default)s)",
+                  default="float32")
+    parser.option("--order ORDERS",
+                  "for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)",
+                  default="CC")
+    parser.option("--precision",
+                  "the algorithm, as in cuteblas.matmul (default: %(default)s)",
+                  default="auto")
+    parser.option("--variant VARIANT",
+                  "plan with this kernel; python -m cuteblas kernels lists the names")
+    parser.option("--device CARD",
+                  f"plan for one of {', '.join(DEVICES)} (default: this machine's GPU, else h200)")
     parser.add_argument("-v", "--verbose", action="store_true",
                         help="print layouts, tiles, memory accesses and the floor too")
-    parser.add_argument("--picture", action="store_true", help="draw the layout that matters most")
-    parser.add_argument("--source", action="store_true", help="print the CUDA C++ too")
+    parser.option("--picture", "draw the layout that matters most")
+    parser.option("--source", "print the CUDA C++ too")
 
 
 def run(options: Namespace) -> int:

@@ -8,7 +8,7 @@ accesses.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from ..functions import Explanation
 from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage
 from ..planning.gemm.contraction import contraction_problem
 from ..planning.variants import CHOSEN, Variant, variants
-from .command import CommandError, did_you_mean
+from .command import CommandError, Parser, did_you_mean
 from .explain import show
 from .terminal import wrapped
 
@@ -71,12 +71,11 @@ _OWN_EXAMPLES: dict[str, Any] = {
 }
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
-    parser.add_argument("name", nargs="?", metavar="NAME",
-                        help="show this kernel; without a name, list them all")
-    parser.add_argument("--picture", action="store_true", help="draw the layout that matters most")
-    parser.add_argument("--source", action="store_true", help="print the CUDA C++ too")
+    parser.option("name NAME", "show this kernel; without a name, list them all", nargs="?")
+    parser.option("--picture", "draw the layout that matters most")
+    parser.option("--source", "print the CUDA C++ too")
 
 
 def run(options: Namespace) -> int:

@@ -10,7 +10,7 @@ Operations apply in this order: compose, swizzle, tile.
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from ..layout.pictures import (
     mma_picture,
     tv_picture,
 )
-from .command import CommandError, refuse_unwritable
+from .command import CommandError, Parser, refuse_unwritable
 
 __all__ = ["configure", "run"]
 
@@ -45,33 +45,24 @@ _MOST = 64
 _ADDRESS_BITS = 64
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
-    parser.add_argument("layout", metavar="LAYOUT",
-                        help='CuTe\'s text: "(8,8):(8,1)", or a shape, which is compact')
-    parser.add_argument("--compose", metavar="LAYOUT",
-                        help="apply LAYOUT to the values: LAYOUT o this")
-    parser.add_argument("--swizzle", metavar="B,M,S", help="swizzle the values")
-    parser.add_argument(
-        "--tile",
-        metavar="TILER",
-        help='divide into tiles, one to a column: "(4,2)" by mode ("_" for a whole mode), or a layout "8:2"'
-    )
-    parser.add_argument("--complement", metavar="N", type=int,
-                        help="print the complement, which fills the gaps below N")
-    parser.add_argument("--bytes", metavar="N", type=int,
-                        help="bytes of an element: count and draw the banks of shared memory")
-    parser.add_argument(
-        "--tv",
-        metavar="TILE",
-        help='the layout maps (thread, value) into a tile of these extents: "(16,8)"'
-    )
-    parser.add_argument("--to", metavar="LAYOUT",
-                        help="with --tv: draw a copy to the threads and values of LAYOUT")
+    parser.option("layout LAYOUT", 'CuTe\'s text: "(8,8):(8,1)", or a shape, which is compact')
+    parser.option("--compose LAYOUT", "apply LAYOUT to the values: LAYOUT o this")
+    parser.option("--swizzle B,M,S", "swizzle the values")
+    parser.option("--tile TILER",
+                  'divide into tiles, one to a column: "(4,2)" by mode ("_" for a whole mode), or a layout "8:2"')
+    parser.option("--complement N", "print the complement, which fills the gaps below N", type=int)
+    parser.option("--bytes N",
+                  "bytes of an element: count and draw the banks of shared memory",
+                  type=int)
+    parser.option("--tv TILE",
+                  'the layout maps (thread, value) into a tile of these extents: "(16,8)"')
+    parser.option("--to LAYOUT", "with --tv: draw a copy to the threads and values of LAYOUT")
     parser.add_argument("--mma", nargs=2, metavar=("A", "B"), help="with --tv: draw a matrix instruction; A and B are layouts, "
                                                                    "and C has this one")
-    parser.add_argument("--svg", metavar="FILE", help="write the picture as SVG")
-    parser.add_argument("--latex", metavar="FILE", help="write the picture as LaTeX (TikZ)")
+    parser.option("--svg FILE", "write the picture as SVG")
+    parser.option("--latex FILE", "write the picture as LaTeX (TikZ)")
 
 
 def run(options: Namespace) -> int:

@@ -3,8 +3,11 @@ tile in shared memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from ..kernels.copy.tiles import TransposeConfig
-from ..layout import ComposedLayout, Layout, size
+from ..layout import Layout, size
 from ..planning import Plan
 from ..planning.pictures import owners
 from ..tutorial.transpose import TILE, SharedConfig
@@ -78,52 +81,48 @@ def bank_picture(plan: Plan, paint: Paint) -> list[str]:
     step_i = config.store // config.word
     js, ies = (range(0, min(size(shared.inner[m]), _SHOWN * s), s)
                for m, s in ((0, step_j), (1, step_i)))
-
-    def banks(layout: Layout | ComposedLayout) -> list[str]:
-        rows = [[layout(j, i) * config.word // _BANK_BYTES % _BANKS for j in js] for i in ies]
-        return ["".join(paint(f"{bank:>4}", bank * _BANK_BYTES // (step_j * config.word))
-                        for bank in row) for row in rows]
-
-    width = 4 * len(js)
-    heading = "".join(f"{f'j{j}':>4}" for j in js)
-    labels = [" " * 6, " " * 6, *(f"{f'i{i}':>6}" for i in ies)]
-    plain = ["without".ljust(width), heading, *banks(shared.inner)]
-    swizzled = [f"with {shared.outer}".ljust(width), heading, *banks(shared)]
-    lines = [
+    return [
         f"the tile of {config.tile[0]}x{config.tile[1]} elements in shared memory, in {config.word}-byte words: "
-        f"the bank of word (j, i)"
+        f"the bank of word (j, i)",
+        *_banks(
+            {"without": shared.inner, f"with {shared.outer}": shared},
+            [f"{f'i{i}':>6}" for i in ies],
+            [f"{f'j{j}':>4}" for j in js],
+            lambda layout, i, j: layout(js[j], ies[i]) * config.word // _BANK_BYTES % _BANKS,
+            lambda text, bank: paint(text, bank * _BANK_BYTES // (step_j * config.word)),
+        ),
+        "  rows of j are written, columns of i are read: without the swizzle a column would meet one bank",
     ]
-    lines += side_by_side([labels, plain, swizzled])
-    lines.append(
-        "  rows of j are written, columns of i are read: without the swizzle a column would meet one bank"
-    )
-    return lines
+
+
+def _banks(layouts: Mapping[str, Any], rows: Sequence[str], columns: Sequence[str],
+           bank: Callable[[Any, int, int], int], paint: Paint) -> list[str]:
+    """The bank of each row and column of layouts, which stand side by side under their titles."""
+    heading = "".join(columns)
+    width = max(map(len, (heading, *layouts)))
+    tables = [["", "", *rows]]
+    for title, layout in layouts.items():
+        numbers = [[bank(layout, r, c) for c in range(len(columns))] for r in range(len(rows))]
+        tables.append([title.ljust(width), heading,
+                       *("".join(paint(f"{number:>4}", number) for number in row)
+                         + " " * (width - len(heading)) for row in numbers)])
+    tables[0] = [label.rjust(len(rows[0])) for label in tables[0]]
+    return side_by_side(tables)
 
 
 def element_picture(config: SharedConfig, paint: Paint) -> list[str]:
     """The bank of shared memory of each element of a tile: in plain rows, and as a tutorial's
     transpose lays it out."""
-    plain = Layout(TILE, (TILE[1], 1))
     step = max(1, _BANK_BYTES // config.item)                          # elements of a bank
-    columns, rows = range(0, _SHOWN * step, step), range(_SHOWN)
-
-    def banks(layout: Layout | ComposedLayout) -> list[str]:
-        numbers = [[layout(m, n) * config.item // _BANK_BYTES % _BANKS for n in columns]
-                   for m in rows]
-        return ["".join(paint(f"{bank:>4}", bank) for bank in row) for row in numbers]
-
-    heading = "".join(f"{f'n{n}':>4}" for n in columns)
-    width = max(len(heading), *(len(str(layout)) for layout in (plain, config.shared)))
-    pictures = [[" " * 4, " " * 4, *(f"{f'm{m}':>4}" for m in rows)]]
-    for layout in (plain,) if config.shared == plain else (plain, config.shared):
-        lines = [heading, *banks(layout)]
-        pictures.append([f"{layout}".ljust(width),
-                         *(line + " " * (width - len(heading)) for line in lines)])
-    lines = [
-        f"the tile of {TILE[0]}x{TILE[1]} elements of {config.item} bytes in shared memory: the bank of element (m, n)"
+    layouts = {str(layout): layout for layout in (Layout(TILE, (TILE[1], 1)), config.shared)}
+    return [
+        f"the tile of {TILE[0]}x{TILE[1]} elements of {config.item} bytes in shared memory: the bank of element (m, n)",
+        *_banks(
+            layouts,
+            [f"{f'm{m}':>4}" for m in range(_SHOWN)],
+            [f"{f'n{step * n}':>4}" for n in range(_SHOWN)],
+            lambda layout, m, n: layout(m, step * n) * config.item // _BANK_BYTES % _BANKS,
+            paint,
+        ),
+        "  rows are written, columns are read; lanes that meet in one bank wait for each other",
     ]
-    lines += side_by_side(pictures)
-    lines.append(
-        "  rows are written, columns are read; lanes that meet in one bank wait for each other"
-    )
-    return lines

@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from argparse import REMAINDER, ArgumentParser, Namespace
+from argparse import REMAINDER, Namespace
 from collections import Counter
 from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ from typing import Any
 from ..array import patches
 from ..array.install import install, install_with_cupy
 from ..functions import stats
-from .command import PROGRAM, ended
+from .command import PROGRAM, Parser, ended
 from .comparison import CupyCalls, NumpyCalls
 from .terminal import wrapped
 
@@ -33,22 +33,17 @@ _DELEGATED = "delegated to "
 _BY_OTHERS = "numpy", "element by element"
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
-    parser.add_argument("--numpy", action="store_true",
-                        help="serve NumPy arrays (the default is CuPy arrays)")
-    parser.add_argument(
-        "--compare",
-        action="store_true",
-        help="when the program ends, time each kind of product that cuteblas ran beside CuPy's or NumPy's own"
-    )
+    parser.option("--numpy", "serve NumPy arrays (the default is CuPy arrays)")
+    parser.option("--compare",
+                  "when the program ends, time each kind of product that cuteblas ran beside CuPy's or NumPy's own")
     program = parser.add_mutually_exclusive_group()
     program.add_argument("-m", dest="module", nargs=REMAINDER, metavar="MODULE ARGUMENT",
                          help="run a module, as python -m does")
     program.add_argument("-c", dest="code", nargs=REMAINDER, metavar="CODE ARGUMENT",
                          help="run code, as python -c does")
-    parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM ARGUMENT",
-                        help="run a file, as python does")
+    parser.option("program PROGRAM ARGUMENT", "run a file, as python does", nargs=REMAINDER)
 
 
 def run(options: Namespace) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill, wrap
 from typing import Any
 
-__all__ = ["Paint", "columns", "duration", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
+__all__ = ["Paint", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
 
 Paint = Callable[[str, int], str]
 """Colours a text by a number."""
@@ -34,14 +34,6 @@ def paint(stream: Any = None) -> Paint:
 def columns() -> int:
     """Width to write for: the terminal's, between 40 and 100."""
     return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns))
-
-
-def duration(seconds: float) -> str:
-    """A time to three digits: ``"2.75 ms"``."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
 
 
 def wrapped(text: str, width: int | None = None) -> str:

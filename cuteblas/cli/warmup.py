@@ -14,32 +14,32 @@ products of two shapes each, or for the first calls of NumPy programs.
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from ..functions.algorithms import PRECISIONS
 from ..functions.warmup import warmup
 from ..planning.devices import DEVICES
-from .command import CommandError
+from .command import CommandError, Parser
 from .explain import shapes
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Declare the options."""
-    parser.add_argument("calls", nargs="*", metavar="FILE|SHAPE",
-                        help="a file, or an even number of shapes: 64x32 32x48")
-    parser.add_argument("--numpy", action="store_true",
-                        help="the start set: typical products and transposes of NumPy arrays")
-    parser.add_argument("--dtype", default="float32",
-                        help="element type of the operands (default: %(default)s)")
-    parser.add_argument("--order", default="CC", metavar="ORDERS",
-                        help="order of each operand: CF is a @ b.T (default: CC)")
-    parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
-                        help="as in cuteblas.matmul (default: %(default)s)")
-    parser.add_argument(
-        "--device",
-        metavar="CARD",
-        help=f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU"
-    )
+    parser.option("calls FILE|SHAPE",
+                  "a file, or an even number of shapes: 64x32 32x48",
+                  nargs="*")
+    parser.option("--numpy", "the start set: typical products and transposes of NumPy arrays")
+    parser.option("--dtype",
+                  "element type of the operands (default: %(default)s)",
+                  default="float32")
+    parser.option("--order ORDERS",
+                  "order of each operand: CF is a @ b.T (default: CC)",
+                  default="CC")
+    parser.option("--precision NAME",
+                  "as in cuteblas.matmul (default: %(default)s)",
+                  default="auto", choices=PRECISIONS)
+    parser.option("--device CARD",
+                  f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU")
 
 
 def run(options: Namespace) -> int:
