@@ -42,7 +42,7 @@ class Shaped:
     shape: Any
 
 
-def integer(x: Any, op: str) -> int:
+def integer(x: Any, op: str, expected: str = "expected an integer") -> int:
     """``x`` as a plain integer (anything with ``__index__`` is one, but for a bool).
 
     Raises
@@ -52,7 +52,7 @@ def integer(x: Any, op: str) -> int:
     """
     if type(x) is not int:
         if isinstance(x, bool) or not hasattr(type(x), "__index__"):
-            raise LayoutError(op, f"expected an integer, got {described(x)}")
+            raise LayoutError(op, f"{expected}, got {described(x)}")
         x = operator.index(x)
     if not _LEAST <= x <= _MOST:
         raise LayoutError(op, f"the integer has {x.bit_length()} bits, more than {BITS}")
@@ -76,14 +76,7 @@ def _tree(x: Any, op: str, leaf: Kind, levels: int = NESTING) -> Any:
 
 def _leaf(expected: str, *others: type) -> Kind:
     """The kind of an integer, of an expression, and of what has one of further types."""
-    def leaf(x: Any, op: str) -> Any:
-        if isinstance(x, (Expr, *others)):
-            return x
-        if isinstance(x, bool) or not hasattr(type(x), "__index__"):
-            raise LayoutError(op, f"{expected}, got {described(x)}")
-        return integer(x, op)
-
-    return leaf
+    return lambda x, op: x if isinstance(x, (Expr, *others)) else integer(x, op, expected)
 
 
 _INTEGERS = "expected an integer or a tuple of them"

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from .checks import with_domain
 from .core import Layout
 from .errors import LayoutError, spell
-from .inttuple import size
 from .tensor import Tensor
-from .tiling import tile_extents, tv_owners
+from .tiling import shown_extents, tile_extents, tv_owners
 
 _MOST = 1 << 18                                          # elements that are listed
 
 
 def _grid(x: Any) -> list[list[str]]:
     """The values by mode 0 and by all other modes counted together, as text."""
-    n = size(with_domain(x, "print_layout"))
-    rows = size(x, 0) if x.rank > 1 else 1
-    if not isinstance(n, int) or not isinstance(rows, int):
-        raise LayoutError("print_layout", "a symbolic number of elements cannot be listed", x)
+    rows, n = shown_extents(x, "print_layout", "listed")
     if n > _MOST:
         raise LayoutError("print_layout", f"{n} elements are too many to list", x)
     at = (lambda i: x[i]) if isinstance(x, Tensor) else x

@@ -20,7 +20,17 @@ from functools import wraps
 from typing import Any
 
 from .algebra import complement, is_bijective, right_inverse
-from .checks import Domain, IntTuple, Nested, Tiler, Whole, checked, inttuple, tiler_like
+from .checks import (
+    Domain,
+    IntTuple,
+    Nested,
+    Tiler,
+    Whole,
+    checked,
+    inttuple,
+    tiler_like,
+    with_domain,
+)
 from .composition import compose, composition
 from .core import (
     Layout,
@@ -524,6 +534,15 @@ def tv_owners(tv: Domain, count: Whole) -> dict[int, list[tuple[int, int]]]:
                 )
             found.setdefault(position, []).append((t, v))
     return found
+
+
+def shown_extents(x: Any, op: str, done: str) -> tuple[int, int]:
+    """Rows, which are mode 0 unless that is the only one, and elements of what is shown."""
+    n = size(with_domain(x, op))
+    rows = size(x, 0) if x.rank > 1 else 1
+    if not isinstance(n, int) or not isinstance(rows, int):
+        raise LayoutError(op, f"a symbolic number of elements cannot be {done}", x)
+    return rows, n
 
 
 def tile_extents(tile: Any, tv: Any) -> tuple[int, int]:

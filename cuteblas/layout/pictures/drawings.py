@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..banks import BANKS, bank_of, bank_report, lanes_together, meeting
-from ..checks import Domain, checked, inttuple, with_domain
+from ..checks import Domain, checked, inttuple
 from ..core import Layout
 from ..errors import LayoutError, described, spell
-from ..inttuple import leaves, product_of, size
+from ..inttuple import leaves, product_of
 from ..swizzle import ComposedLayout
 from ..tensor import CoordinateIterator, CountingIterator, Tensor
-from ..tiling import tile_extents, tv_owners
+from ..tiling import shown_extents, tile_extents, tv_owners
 from .colours import EMPTY, by_bank, by_position, by_thread
 from .figure import Figure
 from .grids import MOST, Cell, Grid, grid_of
@@ -22,10 +22,7 @@ _NOTEBOOK = 32                                      # rows and columns that a la
 # -- layouts ---------------------------------------------------------------------------------------
 def _extents(x: Any) -> tuple[int, int]:
     """Rows and columns: mode 0, and all other modes counted together. A single mode is a row."""
-    n = size(with_domain(x, "draw"))
-    rows = size(x, 0) if x.rank > 1 else 1
-    if not isinstance(n, int) or not isinstance(rows, int):
-        raise LayoutError("draw", "a symbolic number of elements cannot be drawn", x)
+    rows, n = shown_extents(x, "draw", "drawn")
     if n == 0:
         raise LayoutError("draw", "there are no elements to draw", x)
     return rows, n // rows
