@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from time import sleep
+from math import inf
+from statistics import median
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
 
-from cuteblas.cli.machines import Host, host_medians
+from cuteblas.cli.machines import Host
 from cuteblas.cli.measurements import Measured, Row, Selection
 from cuteblas.functions import backend, copy, matmul
 
@@ -200,3 +202,18 @@ def _transfers(machine: Any, which: Selection) -> Iterator[Row]:
             (taken,) = host_medians(which.repeats, partial(move, up, down))
             yield {"case": f"{name}, {way}", "ours_s": taken,
                    "gb_s": (up + down) * _BLOCK / taken / 1e9}
+
+
+def host_medians(repeats: int, *calls: Callable[[], Any], seconds: float = inf) -> list[float]:
+    """Median seconds by the wall clock of calls in turns, each called once before; at least two
+    turns, then ``seconds`` at most."""
+    taken: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    begin = perf_counter()
+    for i in range(repeats):
+        for times, call in zip(taken, calls, strict=True):
+            times.append(Host().interval(call, 1))
+        if i and perf_counter() - begin > seconds:
+            break
+    return [median(times) for times in taken]

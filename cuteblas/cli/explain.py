@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 from math import prod
 
@@ -21,11 +22,12 @@ import numpy as np
 
 from .. import runtime
 from .._dtypes import DTYPES
-from ..engines.memory import Memory, contiguous_strides
+from ..engines.memory import Memory
 from ..engines.settings import limited
 from ..functions import Explanation
 from ..functions.algorithms import PRECISIONS, Algorithm, check_variant
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
+from ..functions.gemm import new_matrices
 from ..planning.devices import DEVICES
 from ..planning.problem import H200, DeviceInfo
 from .command import CommandError, Parser
@@ -231,11 +233,7 @@ def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
         If it could not exist.
     """
     _check_size(extents, dtype)
-    axes = list(range(len(extents)))
-    if order == "F":
-        axes[-2:] = axes[:-3:-1]
-    return Memory(extents, contiguous_strides(extents, dtype.itemsize, axes), dtype,
-                  next(_ADDRESSES))
+    return replace(new_matrices(extents, dtype, order), address=next(_ADDRESSES))
 
 
 def _check_size(extents: Sequence[int], dtype: np.dtype) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from ..functions import ascontiguousarray, backend, matmul
 from ..planning.cost.hosts import HOST, HostCosts
 from ..runtime.ring import processors
-from .machines import host_medians
+from .machines import Host, medians
 
 __all__ = ["measured"]
 
@@ -21,7 +21,7 @@ _COPIED = 8192                          # rows and columns of a matrix that is c
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    (taken,) = host_medians(_REPEATS, call)
+    (taken,) = medians(Host(), call, repeats=_REPEATS)
     return taken
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians", "torch_of",
-           "versions"]
+__all__ = ["Gpu", "Host", "Machine", "host_versions", "medians", "torch_of", "versions"]
 
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
@@ -151,21 +150,6 @@ def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: 
                 machine.interval(calls[i], times[i])
             taken[i].append(machine.interval(calls[i], times[i]) / times[i])
     return [median(each) for each in taken]
-
-
-def host_medians(repeats: int, *calls: Callable[[], Any], seconds: float = inf) -> list[float]:
-    """Median seconds by the wall clock of calls in turns, each called once before; at least two
-    turns, then ``seconds`` at most."""
-    taken: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    begin = perf_counter()
-    for i in range(repeats):
-        for times, call in zip(taken, calls, strict=True):
-            times.append(Host().interval(call, 1))
-        if i and perf_counter() - begin > seconds:
-            break
-    return [median(times) for times in taken]
 
 
 def versions() -> dict[str, str]:

@@ -348,8 +348,9 @@ class _Evaluation:
     def reduce(self, x: _Factor, target: _Factor) -> None:
         """Sum a tensor over the indices that the target lacks, one group of modes after the other,
         the longest first."""
-        kept = [(self.extents[c], x.strides.get(c, 0), stride)
-                for c, stride in target.strides.items()]
+        extents, source = ([of.get(c, 0) for c in target.strides]
+                           for of in (self.extents, x.strides))
+        into = [*target.strides.values()]
         lost = [(self.extents[c], stride) for c, stride in x.strides.items()
                 if c not in target.strides]
         if not lost or 0 in (extent for extent, _stride in lost):
@@ -357,40 +358,24 @@ class _Evaluation:
         array, memory, result = x.array, x.memory, target.array
         # both parts, each by itself
         if memory.dtype.kind == "c" and memory.dtype != target.memory.dtype:
-            kept.append((2, memory.dtype.itemsize // 2, target.memory.dtype.itemsize // 2))
+            extents.append(2)
+            source.append(memory.dtype.itemsize // 2)
+            into.append(target.memory.dtype.itemsize // 2)
             array, result = self.parts(x), self.parts(target)
             memory = self.run.memory(array)
-        into = self.run.memory(result).dtype
+        wide = self.run.memory(result).dtype == np.float64
         steps: Sequence[tuple[int, ...]] = sorted(merged(tuple(lost)),
                                                   key=lambda mode: (-mode[0], abs(mode[1])))
-        source = [stride for _extent, stride, _into in kept]
         while len(steps) > 1:
-            between = into if into == np.float64 else np.dtype(dtype(memory.dtype.name).accumulator)
-            modes = [
-                *((extent, stride) for (extent, _s, _t), stride in zip(kept, source, strict=True)),
-                *steps[1:]
-            ]
-            order = sorted(range(len(modes)), key=lambda q: -abs(modes[q][1]))
-            shape = tuple(extent for extent, _stride in modes)
+            between = np.dtype("float64" if wide else dtype(memory.dtype.name).accumulator)
+            shape, strides = zip(*zip(extents, source, strict=True), *steps[1:], strict=True)
+            order = sorted(range(len(shape)), key=lambda q: -abs(strides[q]))
             new = self.run.empty(Memory(shape, contiguous_strides(shape, between.itemsize, order),
                                         between))
-            self.sum(array, memory, steps[0], [(*mode, into)
-                                               for mode, into in zip(modes, new.strides,
-                                                                     strict=True)], new)
-            array, memory, source = new, self.run.memory(new), list(new.strides[:len(kept)])
-            steps = [(extent, stride) for (extent, _s), stride in zip(steps[1:],
-                                                                      new.strides[len(kept):],
-                                                                      strict=True)]
-        self.sum(
-            array,
-            memory,
-            steps[0],
-            [
-                (extent, stride, into)
-                for (extent, _s, into), stride in zip(kept, source, strict=True)
-            ],
-            result
-        )
+            self.sum(array, memory, steps[0], [*zip(shape, strides, new.strides, strict=True)], new)
+            array, memory, source = new, self.run.memory(new), list(new.strides[:len(extents)])
+            steps = [*zip(shape, new.strides, strict=True)][len(extents):]
+        self.sum(array, memory, steps[0], [*zip(extents, source, into, strict=True)], result)
 
     def sum(self, array: Any, memory: Memory, summed: tuple[int, ...],
             kept: Sequence[tuple[int, int, int]], new: Any) -> None:

@@ -224,8 +224,11 @@ def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,
     path = _path(operands, subscripts, shown, optimize)
     dtype, scalar = _resolve_dtype(operands, shown, out, path, optimize, arguments)
     order = arguments.get("order", "K")
-    return replace(_settled(subscripts, shown, dtype, scalar, order), path=path,
-                   any_order=order in ("K", "k"))
+    settled = expression([Term(tuple(term)) for term in subscripts.terms],
+                         tuple(subscripts.result), subscripts.extents, dtype, scalar)
+    axes = _order_of_axes(subscripts, shown, order)
+    return replace(settled, path=path, any_order=order in ("K", "k"),
+                   strides=contiguous_strides(settled.shape, dtype.itemsize, axes))
 
 
 def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool = False) -> Any:
@@ -402,12 +405,11 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories],
                       None if out_memory is None else out_memory.shape)
-    if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(_is_number(x.dtype) for x in arrays):
+    if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(x.dtype.char in _NUMBERS for x in arrays):
         return None
     ours = _is_default(optimize)
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
-    order = arguments.get("order", "K")
     # nothing is summed
     once = all(n < 2 or c in subscripts.result for c, n in subscripts.extents.items())
     loops = may_loop and (products <= SMALL or len(arrays) < 2)
@@ -416,33 +418,28 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
         if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
             _small.add((operands[0], *[x.shape for x in arrays]))
         return _LOOP
-    path = _path(operands, subscripts, memories, optimize)
-    dtype, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
+    settled = _settle(operands, optimize, *memories, out_memory, **arguments)
+    assert settled is not None
+    dtype = settled.dtype
     half = not once and "e" in (dtype.char, None if out is None else out.dtype.char)
-    if not _is_number(dtype) or (len(arrays) < 2 and not half):
+    if dtype.char not in _NUMBERS or (len(arrays) < 2 and not half):
         return None
     if loops and not half:
         return _LOOP
     from .numpy_einsum import RoundedOnce, loop_ns, program
 
     if not loops:
-        found = program(subscripts, _settled(subscripts, memories, dtype, scalar, order), path,
-                        [x.shape for x in memories],
+        found = program(settled, [x.shape for x in memories],
                         None if out is None else (out.strides, out.dtype))
         if not (may_loop and found is not None
                 and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)):
             return found
-    return RoundedOnce(text_of(operands), order, dtype,
+    return RoundedOnce(text_of(operands), arguments.get("order", "K"), dtype,
                        np.dtype("f4") if dtype.char == "e" else dtype) if half else _LOOP
 
 
 def _without_address(x: np.ndarray) -> Memory:
     return Memory(x.shape, x.strides, x.dtype, writeable=x.flags.writeable)
-
-
-def _is_number(dtype: np.dtype) -> bool:
-    """Whether a type is that of numbers or bools of at most 8 bytes, or 16 if they are complex."""
-    return dtype.kind in "biufc" and dtype.char not in "gG"
 
 
 def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, ...]]:
@@ -574,14 +571,6 @@ def _diagonal(term: str, x: Memory) -> Memory:
     for c, stride in zip(term, x.strides, strict=True):
         strides[c] += stride
     return replace(x, shape=tuple(extents.values()), strides=tuple(strides.values()))
-
-
-def _settled(subscripts: Subscripts, memories: Sequence[Memory], dtype: np.dtype, scalar: bool,
-             order: str | None) -> Expression:
-    terms = [Term(tuple(term)) for term in subscripts.terms]
-    settled = expression(terms, tuple(subscripts.result), subscripts.extents, dtype, scalar)
-    axes = _order_of_axes(subscripts, memories, order)
-    return replace(settled, strides=contiguous_strides(settled.shape, dtype.itemsize, axes))
 
 
 def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory],

@@ -108,8 +108,8 @@ def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...
     operand."""
     # none of those below
     batch = [letter(len(ascii_letters) + i) for i in range(len(product.batch))]
-    extents = dict(zip("mkn", (product.m, product.k, product.n),
-                       strict=True)) | dict(zip(batch, product.batch, strict=True))
+    extents = {"m": product.m, "k": product.k, "n": product.n,
+               **dict(zip(batch, product.batch, strict=True))}
 
     def axes(rank: int, named: dict[int, str]) -> tuple[str, ...]:
         rest = iter(batch[len(batch) - (rank - len(named)):])

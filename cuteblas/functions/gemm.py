@@ -325,8 +325,9 @@ def _values(engine: Engine, call: GemmCall) -> dict[str, Any]:
 
 def new_matrices(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
     """Memory for a new array whose matrices are in an order."""
-    rank = len(shape)
-    axes = [*range(rank - 2), *((rank - 1, rank - 2) if order == "F" else (rank - 2, rank - 1))]
+    axes = [*range(len(shape))]
+    if order == "F":
+        axes[-2:] = axes[:-3:-1]
     return Memory(shape, contiguous_strides(shape, kind.itemsize, axes), kind)
 
 

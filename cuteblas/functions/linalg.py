@@ -208,7 +208,8 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
         return np.linalg.multi_dot([stand_in(x) for x in resolved.memories])
     matrices = _matrices(resolved.arrays)
     products, tree = _cheapest([x.shape for x in matrices])
-    _resolve_chain(tree, [resolved.engine.memory(x) for x in matrices], resolved.out_memory)
+    # in the order in which they are made, before any is made
+    _multiplied(tree, [resolved.engine.memory(x) for x in matrices], _resolved, resolved.out_memory)
     multiply = partial(dot_for, function, algorithm=algorithm)
     if resolved.engine.moves:
         shape = matrices[0].shape[0], matrices[-1].shape[1]
@@ -305,12 +306,8 @@ def _cheapest(shapes: Sequence[tuple[int, ...]]) -> tuple[int, _Tree]:
     return best[0, len(shapes) - 1]
 
 
-def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -> Memory:
-    """What a chain will be. Its products are resolved in the order in which they are made, before
-    any is made."""
-    if isinstance(tree, int):
-        return matrices[tree]
-    first, second = (_resolve_chain(part, matrices) for part in tree)
+def _resolved(first: Memory, second: Memory, out: Memory | None) -> Memory:
+    """What a product of a chain will be."""
     settled = settle_dot(first, second, out)
     if settled is None:
         np.dot(stand_in(first), stand_in(second))

@@ -147,7 +147,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant,
                                             **arguments})
-    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, **arguments)
+    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, arguments)
 
 
 @cache
@@ -186,27 +186,30 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
                                               or out.dtype is not found[0].dtype
                                               or not out.flags.writeable)) or stays(x1, x2):
         return None
-    return _offloaded(*found, x1, x2, out, AS_PLANNED, {})
+    return _offloaded(NumpyCall("matmul", np.matmul, (x1, x2), out), *found)
 
 
-def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray,
-               out: np.ndarray | None, algorithm: Algorithm,
-               arguments: Mapping[str, Any]) -> Any:
+def _offloaded(call: NumpyCall, product: Product, work: Work) -> Any:
     """A product of NumPy arrays that may go to the GPU."""
-    result = offload("matmul", work, partial(_on_gpu, product, algorithm), (x1, x2), out,
-                     partial(_matmul, algorithm, x1, x2, out, **arguments),
-                     stream=None if arguments or algorithm.variant else
-                     partial(_in_tiles, x1, x2, out, algorithm.precision, product))
+    operands, out, algorithm = call.operands, call.out, call.algorithm
+    result = offload("matmul", work, partial(_by_kernels, product, algorithm), operands, out,
+                     partial(_again, algorithm, *operands, **call.named),
+                     stream=None if call.arguments or algorithm.variant
+                     else partial(_in_tiles, call, product))
     return result[()] if out is None and product.shape == () else result
 
 
-def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
+def _again(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
+    return _matmul(algorithm, x1, x2, out, arguments)
+
+
+def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     precision, variant = algorithm
     if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):  # without further questions
         if precision not in NATIVE:
-            rehearse(partial(_matmul, algorithm, x1, x2, out, **arguments))
+            rehearse(partial(_matmul, algorithm, x1, x2, out, arguments))
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None
                                                                      or type(out) is np.ndarray):
             return matmul(x1, x2, out)
@@ -215,14 +218,14 @@ def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments
         return result
     # files are arrays to NumPy, too
     if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):
-        result = _matmul(algorithm, *map(_in_memory, (x1, x2, out)), **arguments)
+        result = _matmul(algorithm, _in_memory(x1), _in_memory(x2), _in_memory(out), arguments)
         return result if out is None else out
     call = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm, UFUNC)
     found = resolve_matmul(call)
     if isinstance(found, str):
         return delegate(call, found)
     resolved, product = found
-    (first, second), out = resolved.memories, resolved.out
+    out = resolved.out
     if resolved.engine.moves:
         a, b = resolved.arrays
         work = work_of(product.products, product.dtype, (a, b), out, product.shape)
@@ -232,15 +235,13 @@ def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
+                first, second = resolved.memories
                 new = product if out is None else resolve_product(first, second, None, {})
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides,
                        b.dtype.char] = new, work
-        return _offloaded(product, work, a, b, out, algorithm, arguments)
-    from .staging import run_staged, stage
-
+        return _offloaded(call._replace(operands=(a, b)), product, work)
     with resolved.running("matmul") as (run, arrays):
-        result = run_staged(run, arrays, out,
-                            stage(first, second, resolved.out_memory, product, algorithm))
+        result = _by_kernels(product, algorithm, run, arrays, out)
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
                 run.record(("matmul", name), arrays, out, result, "abc")
@@ -252,20 +253,18 @@ def _in_memory(x: Any) -> Any:
     return x.view(np.ndarray) if type(x) is np.memmap else x
 
 
-def _on_gpu(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
-            out: Any) -> Any:
-    """The product of arrays that have moved to the GPU."""
-    from .staging import run_staged, stage
+def _by_kernels(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
+                out: Any) -> Any:
+    """The product of arrays, by kernels: in a module that is imported with the first one."""
+    from .staging import run_staged
 
-    first, second = map(run.memory, arrays)
-    target = None if out is None else run.memory(out)
-    return run_staged(run, arrays, out, stage(first, second, target, product, algorithm))
+    return run_staged(run, arrays, out, product, algorithm)
 
 
-def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
-              product: Product) -> np.ndarray | None:
+def _in_tiles(call: NumpyCall, product: Product) -> np.ndarray | None:
     """The product in tiles on the current GPU; a large one on all GPUs that ``CUTEBLAS_DEVICES``
     names."""
+    (x1, x2), out, precision = call.operands, call.out, call.algorithm.precision
     if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
         from .devices import matmul_of_host
 

@@ -20,7 +20,7 @@ from .._dtypes import element_of
 from ..engines.exact import WITHOUT_BLAS, product_of
 from ..engines.memory import without_imaginary_part
 from .expressions import Expression
-from .subscripts import Subscripts, whole_path
+from .subscripts import whole_path
 
 __all__ = ["Program", "RoundedOnce", "loop_ns", "program"]
 
@@ -269,37 +269,32 @@ class Program:
         return result[()] if out is None and self.scalar and not self.shape else result
 
 
-def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[int, ...]],
-            shapes: Sequence[tuple[int, ...]],
+def program(settled: Expression, shapes: Sequence[tuple[int, ...]],
             out: tuple[tuple[int, ...], np.dtype] | None = None) -> Program | None:
     """What a call does; ``None`` if a product has more indices than NumPy has letters.
 
     Parameters
     ----------
-    subscripts : Subscripts
-        What is summed.
     settled : Expression
-        Types, and the strides of a new result.
-    path : sequence of tuple of int
-        The order of the products, as ``numpy.einsum_path`` writes it.
+        What is summed, a letter for each axis.
     shapes : sequence of tuple of int
         Of the operands.
     out : pair, optional
         Strides and type of what receives the result.
     """
-    extents = subscripts.extents
+    extents = settled.extents
     ends = settled.shape, settled.strides, settled.dtype, settled.scalar
     if 0 in extents.values():
         return Program((), (), *ends)
     native = settled.dtype.newbyteorder("=")
     row = element_of(native)
     wide = native if row is None else np.dtype(row.computed)
-    loaded = [_load(term, shape, native, wide)
-              for term, shape in zip(subscripts.terms, shapes, strict=True)]
+    loaded = [_load("".join(term.axes), shape, native, wide)
+              for term, shape in zip(settled.terms, shapes, strict=True)]
     loads, terms = (tuple(part) for part in zip(*loaded, strict=True))
-    result = "".join(c for c in subscripts.result if any(c in term for term in terms))
+    result = "".join(c for c in settled.axes if any(c in term for term in terms))
     left, steps = list(terms), list[_Step]()
-    for positions in whole_path(path, len(terms)):
+    for positions in whole_path(settled.path, len(terms)):
         chosen = [left[i] for i in positions]
         left = [term for i, term in enumerate(left) if i not in positions]
         later = {*result}.union(*left)
@@ -311,13 +306,13 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
         steps.append(step)
         left.append(kept)
     term, = left
-    shown = tuple(extents[c] if c in result else 1 for c in subscripts.result)
+    shown = tuple(extents[c] if c in result else 1 for c in settled.axes)
     axes = tuple(term.index(c) for c in result)
     strides, kind = (settled.strides, settled.dtype) if out is None else out
     written = None
     if isinstance(steps[-1], _Pair) and kind == wide and shown == settled.shape:
-        modes = {c: (extents[c], stride) for c, stride in zip(subscripts.result, strides,
-                                                              strict=True) if c in result}
+        modes = {c: (extents[c], stride) for c, stride in zip(settled.axes, strides, strict=True)
+                 if c in result}
         if steps[-1].writes([modes[c] for c in term], wide.itemsize):
             written = tuple(extents[c] for c in result), tuple(result.index(c)
                                                                for c in term), steps[-1].stacked

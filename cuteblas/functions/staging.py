@@ -82,14 +82,16 @@ def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
         from ..engines.cuda import CUDA
 
         run, memories = Execution(TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
-        run_staged(run, (a, b), c,
-                   stage(*memories, resolve_product(*memories, {}), Algorithm(precision)))
+        run_staged(run, (a, b), c, resolve_product(*memories, {}), Algorithm(precision))
         run.record(head, (a, b), c, c, "abc")
 
 
-def run_staged(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
+def run_staged(run: Execution, arrays: Sequence[Any], out: Any, product: Product,
+               algorithm: Algorithm) -> Any:
     """Copy what must be copied, multiply, and return ``out`` or the new array."""
     x1, x2 = arrays
+    staging = stage(run.memory(x1), run.memory(x2), None if out is None else run.memory(out),
+                    product, algorithm)
     c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
     if staging.c.memory.size:
         plan = run.plan(staging.problem, x1)

@@ -152,18 +152,16 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
         return None
     if len(settled.terms) != 2 or not all(settled.extents.values()) or not settled.axes:
         return None
-    places = [_places(settled, c) for c in settled.extents]
-    candidates = [(c, found) for c, found in zip(settled.extents, places, strict=True)
-                  if found is not None]
+    candidates = {c: found for c in settled.extents if (found := _places(settled, c)) is not None}
     index: list[str | None] = []                            # of the batch, of rows and of columns
     for has in ((True, True), (True, False), (False, True)):
-        of_kind = [c for c, (_at, *found) in candidates
+        of_kind = [c for c, (_at, *found) in candidates.items()
                    if tuple(axis is not None for axis in found) == has]
         index.append(max(of_kind, key=lambda c: settled.extents[c], default=None))
     if index == [None] * 3:
         return None
     result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
-    at = {c: found for c, found in candidates if c in index}
+    at = {c: candidates[c] for c in index if c is not None}
     where = [[at[c][place] if c is not None else None for c in index] for place in range(3)]
     operands = tuple(Operand(x, (*axes, None)) for x, axes in zip((x1, x2), where[1:], strict=True))
     batch, m, n = (1 if c is None else settled.extents[c] for c in index)
@@ -188,11 +186,10 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
 def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:
     """The axes of the result and of both operands along which an index goes; ``None`` if it cannot
     be divided."""
-    axes = [[axis for axis, indices in enumerate(each) if c in indices]
-            for each in (settled.axes, *(term.axes for term in settled.terms))]
+    every = settled.axes, *(term.axes for term in settled.terms)
+    axes = [[axis for axis, indices in enumerate(each) if c in indices] for each in every]
     alone = all(len(found) <= 1 and all(len(each[axis]) == 1 for axis in found)
-                for found, each in zip(axes, (settled.axes, *(term.axes for term in settled.terms)),
-                                       strict=True))
+                for found, each in zip(axes, every, strict=True))
     if not alone or not axes[0] or settled.extents[c] < 2:
         return None
     return tuple(found[0] if found else None for found in axes)

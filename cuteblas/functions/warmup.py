@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..engines.memory import Memory, contiguous_strides
 from ..engines.replay.recording import listening
 from .explain import device_for
+from .gemm import new_matrices
 from .gufunc import resolve_product
 from .signatures import Card, Precision
 
@@ -291,9 +291,7 @@ def _start_set() -> Iterator[Any]:
         for shape in {(len(range(m)[tile.m]), len(range(n)[tile.n])) for tile in plan.tiles}:
             yield from (found := _problems([((shape[0], k), (k, shape[1]))], dtype, order, "auto"))
             yield from (replace(each, triangle="both") for each in found if each.is_gram)
-            source, target = (Memory(shape, _strides(shape, letter, dtype), dtype)
-                              for letter in "FC")
-            yield copy_problem(source, target)
+            yield copy_problem(new_matrices(shape, dtype, "F"), new_matrices(shape, dtype, "C"))
 
 
 def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[Any]:
@@ -322,18 +320,11 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
             raise ValueError(
                 f"warmup takes pairs of shapes, ((m, k), (k, n)), got {pair!r}"
             ) from None
-        x1, x2 = (Memory(shape, _strides(shape, letter, dtype), dtype, (2 * i + j + 1) << 44)
+        x1, x2 = (replace(new_matrices(shape, dtype, letter), address=(2 * i + j + 1) << 44)
                   for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
         product = resolve_product(x1, x2, None, {})
         problems.append(stage(x1, x2, None, product, checked_algorithm(precision)).problem)
     return problems
-
-
-def _strides(shape: tuple[int, ...], order: str, dtype: np.dtype) -> tuple[int, ...]:
-    axes = [*range(len(shape))]
-    if order == "F":
-        axes[-2:] = axes[:-3:-1]
-    return contiguous_strides(shape, dtype.itemsize, axes)
 
 
 def _classes() -> dict[str, type]:

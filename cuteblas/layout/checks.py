@@ -101,11 +101,6 @@ def coordinate(x: Any, op: str) -> Any:
     return x if type(x) is int else _tree(x, op, _free)
 
 
-def shape_like(x: Any, op: str) -> Any:
-    """An IntTuple, or something that has a shape."""
-    return x if isinstance(x, Shaped) else inttuple(x, op)
-
-
 def tiler_like(x: Any, op: str) -> Any:
     """A swizzle, or a coordinate whose leaves may be layouts too."""
     return x if hasattr(x, "period") else _tree(x, op, _tile)
@@ -116,14 +111,12 @@ def index(x: Any, op: str) -> Any:
     return x if isinstance(x, Expr) else integer(x, op)
 
 
-def divisor(x: Any, op: str) -> Any:
-    """A coordinate, or something that has a shape."""
-    return x if isinstance(x, Shaped) else coordinate(x, op)
+def _or_shaped(kind: Kind) -> Kind:
+    """A kind, or something that has a shape."""
+    return lambda x, op: x if isinstance(x, Shaped) else kind(x, op)
 
 
-def described_by_modes(x: Any, op: str) -> Any:
-    """A shape, stride or coordinate, or something that has a shape."""
-    return x if isinstance(x, Shaped) else _tree(x, op, _any)
+described_by_modes = _or_shaped(lambda x, op: _tree(x, op, _any))
 
 
 def nested(x: Any, op: str) -> Any:
@@ -149,10 +142,10 @@ def with_domain(x: Any, op: str) -> Any:
 IntTuple = Annotated[Any, inttuple]
 Strides = Annotated[Any, strides]
 Coordinate = Annotated[Any, coordinate]
-Shape = Annotated[Any, shape_like]
+Shape = Annotated[Any, _or_shaped(inttuple)]
 Tiler = Annotated[Any, tiler_like]
 Index = Annotated[Any, index]
-Divisor = Annotated[Any, divisor]
+Divisor = Annotated[Any, _or_shaped(coordinate)]
 Modes = Annotated[Any, described_by_modes]
 Nested = Annotated[Any, nested]
 Domain = Annotated[Any, with_domain]

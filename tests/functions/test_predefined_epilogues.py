@@ -59,7 +59,7 @@ def test_dequantize():
     row, column = (RNG.standard_normal(shape).astype(np.float32) for shape in ((3, 1), 4))
     zero = RNG.integers(-9, 9, (1, 4), np.int32)
     bound = epilogues.dequantize(scale=0.5, row_scale=row, column_scale=column, zero=zero)
-    assert resolve(bound, accumulator="int32", output=None, shape=(3, 4)).output == "float32"
+    assert resolve(bound, accumulator="int32", output=None, shape=(3, 4)).trace.output == "float32"
     np.testing.assert_array_equal(bound(sums),
                                   (sums - zero).astype(np.float32) * np.float32(0.5) * row * column)
     assert epilogues.dequantize(sums, scale=np.float64(0.5)).dtype == np.float32

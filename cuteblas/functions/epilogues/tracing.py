@@ -62,8 +62,10 @@ def _operators(ufunc: np.ufunc) -> tuple[Callable[..., Traced], Callable[..., Tr
 
 
 def _reducer(op: str) -> Callable[..., Reduction]:
-    def reduced(self: _Reducible, axis: Any = None, **others: Any) -> Reduction:
-        return self._reduced(op, axis, others)
+    def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+                **others: Any) -> Reduction:
+        value = x if isinstance(x, _Reducible) else as_traced(x)
+        return value._reduced(op, axis, {"dtype": dtype, "out": out, **others})
 
     return reduced
 
@@ -643,20 +645,9 @@ def _like(number: float) -> Callable[..., Traced]:
     return filled
 
 
-def _reduction(op: str) -> Callable[..., Reduction]:
-    def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None,
-                **others: Any) -> Reduction:
-        return getattr(x if isinstance(x, Input) else as_traced(x), op)(
-            axis, dtype=dtype, out=out, **others
-        )
-    return reduced
-
-
-_REDUCTIONS: dict[Any, Callable[..., Reduction]] = {np.sum: _reduction("sum"),
-                                                    np.max: _reduction("max"),
-                                                    np.amax: _reduction("max"),
-                                                    np.min: _reduction("min"),
-                                                    np.amin: _reduction("min"),}
+_REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
+    np.sum: _Reducible.sum, np.max: _Reducible.max, np.amax: _Reducible.max,
+    np.min: _Reducible.min, np.amin: _Reducible.min}
 ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip,
                                                   np.round: _round, np.around: _round,
                                                   np.zeros_like: _like(0), np.ones_like: _like(1),
