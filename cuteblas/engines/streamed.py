@@ -14,7 +14,6 @@ from math import prod
 from time import sleep
 from typing import Any, NamedTuple
 
-import cupy
 import numpy as np
 
 from ..planning.streaming import Extents, Schedule, Tile, schedule
@@ -220,7 +219,6 @@ def stream_tiles(call: Tiled) -> bool:
                 exchange = None
             if isinstance(error, Abandoned):
                 continue
-            cupy.get_default_memory_pool().free_all_blocks()
             tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
             room //= 2
         else:

@@ -328,3 +328,30 @@ def test_tables_of_dask_have_ours():
                              chunked(integers(6, 6), 3)).compute(scheduler="synchronous")
     stats = cuteblas.stats()
     assert sum(stats["tensordot"]["calls"].values()) >= 8 and sum(stats["einsum"]["calls"].values()) >= 8
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_chunks_of_numpy_stay_on_the_gpu(monkeypatch, scheduler):
+    """As any NumPy arrays that come again, while Dask holds them."""
+    pytest.importorskip("cupy")
+    from cuteblas.engines import keeping
+    from cuteblas.runtime.tracking import why_untracked
+    from tests.functions.host_link import linked
+
+    if (reason := why_untracked()) is not None:
+        pytest.skip(reason)
+    monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
+    monkeypatch.setattr(keeping, "_limit", 1 << 30)
+    a, b = integers(120, 90), integers(90, 60)
+    x, y = (chunked(z.copy(), 60).persist(scheduler="synchronous") for z in (a, b))
+    with linked() as link, dask.config.set({"cuteblas.backend": "cuda"}):
+        ups = []
+        for function in (da.matmul, np.dot, da.matmul, da.matmul, np.dot, da.matmul):
+            before = link.moved["up"]
+            np.testing.assert_array_equal(computed(function(x, y), scheduler=scheduler), a @ b)
+            ups.append(link.moved["up"] - before)
+        assert ups[0] >= a.nbytes + b.nbytes and ups[-2:] == [0, 0]
+        chunk = dict(x.__dask_graph__())[x.name, 0, 0]
+        getattr(chunk, "value", chunk)[3] += 1          # newer versions hold it in an object
+        a[3, :60] += 1
+        np.testing.assert_array_equal(computed(x @ y, scheduler=scheduler), a @ b)

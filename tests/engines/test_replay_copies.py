@@ -218,6 +218,20 @@ def test_a_matrix_and_itself_have_a_product_of_their_own(link, replays):
     assert not replays
 
 
+def test_other_types_of_one_character(link, replays):
+    a, x = operands(link)
+    for dtype in (">f8", np.dtype("f8", metadata={"of": 1})):
+        del replays[:]
+        for y in (a.view(dtype), a.astype(dtype)):
+            for z in (x, x.view(dtype), x.astype(dtype)):
+                with np.errstate(all="ignore"):
+                    expected = np.matmul(y, z)
+                for _ in range(4):
+                    got = cuteblas.matmul(y, z)
+                    assert np.array_equal(got, expected, equal_nan=True) and got.dtype == expected.dtype
+    check(a, x)
+
+
 def test_settings_that_change(link, replays):
     a, x = operands(link)
     before = cuteblas.set_workspace_limit(1 << 20)

@@ -68,7 +68,7 @@ class _OnCopies(NamedTuple):
                         if place is None:
                             _owner, copy, offset, _span = next(there)
                             addresses[i] = copy.ptr + offset
-                            if addresses[i] & 15 != self.key[1 + i][3]:
+                            if (id(arrays[i].dtype), addresses[i] & 15) != self.key[1 + i][2:4]:
                                 return None
                         else:
                             np.copyto(place, arrays[i])
