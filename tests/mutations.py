@@ -122,18 +122,6 @@ MUTATIONS = [
             "if self.arithmetic_s < self.traffic_s",
             "planning cli/test_explain.py"
         ),
-        (
-            "planning/sharding.py",
-            "self.there.get(piece.key, {}).pop(device, None)",
-            "pass",
-            "planning/test_sharding.py"
-        ),
-        (
-            "planning/sharding.py",
-            "self.sent[piece.key, origin] += 1",
-            "self.sent[piece.key, origin] += 0",
-            "planning/test_sharding.py"
-        ),
         # kept arrays
         (
             "engines/keeping.py",
@@ -458,20 +446,20 @@ MUTATIONS = [
         # sharding
         (
             "planning/sharding.py",
-            "(low, high), first = box[axis], part.start * (axis == one.axis)",
-            "(low, high), first = box[axis], 0",
+            "inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds))",
+            "inside = [slice(*(x for x in bounds))",
             "planning/test_sharding.py"
         ),
         (
             "planning/sharding.py",
-            "% (self.slots or len(tiles)))",
-            "% (2 if self.slots else len(tiles)))",
+            "slot = None if here else key % most_slots if most_slots else key",
+            "slot = None if here else key % 2 if most_slots else key",
             "planning/test_sharding.py"
         ),
         (
             "planning/sharding.py",
-            "if [piece.device for piece in panel.pieces] == [device]",
-            "if len(panel.pieces) == 1",
+            "here = len(pieces) == 1 and pieces[0].device == share.device",
+            "here = len(pieces) == 1",
             "planning/test_sharding.py"
         ),
         (
@@ -482,8 +470,8 @@ MUTATIONS = [
         ),
         (
             "planning/sharding.py",
-            "self.ready[device, action.name, panel.key] = end ",
-            "self.ready[device, action.name, panel.key] = now ",
+            "ready = max(ready, there[key])",
+            "ready = there[key]",
             "planning/test_sharding.py"
         ),
         # commands

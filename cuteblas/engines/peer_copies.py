@@ -15,7 +15,7 @@ from .cuda import CUDA
 from .execution import Execution
 from .memory import Memory, strides_by_order
 
-__all__ = ["Stream", "assign", "copy_box"]
+__all__ = ["assign", "copy_box"]
 
 _RUN_BYTES = 1 << 30                   # of one run, which the driver takes
 _MOST_COPIES = 64                      # for one box, before it is packed

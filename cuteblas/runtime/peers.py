@@ -3,8 +3,8 @@ the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal
 
@@ -12,13 +12,13 @@ from .._forks import forget_in_children
 from .devices import require_gpu
 from .errors import check, require
 
-__all__ = ["Lane", "Mode", "Peers", "peers"]
+__all__ = ["LANES", "Lane", "Mode", "Peers", "peers"]
 
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
-Lane = Literal["kernels", "in", "inside", "out"]
-"""A stream of a device: its current one, that of copies to it, that of copies within it, which may
-wait for kernels to end, or that of copies from it."""
+Lane = Literal["kernels", "in", "out"]
+"""A stream of a device: its current one, that of copies to it, or that of copies from it."""
+LANES: tuple[Lane, ...] = "kernels", "in", "out"
 
 # bytes in a second from one GPU to another; the first measured between two H200
 _NVLINK, _PCIE = 390e9, 25e9
@@ -38,10 +38,11 @@ class Peers:
         """The number of devices."""
         return self._runtime.getDeviceCount()
 
-    def on(self, device: int) -> AbstractContextManager[Any]:
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
         """Make a device the current one."""
-        return (nullcontext() if self._runtime.getDevice() == device
-                else self._cupy.cuda.Device(device))
+        with self._cupy.cuda.Device(device):
+            yield
 
     # -- order -------------------------------------------------------------------------------------
     def _stream(self, device: int, lane: Lane) -> Any:
