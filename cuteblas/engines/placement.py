@@ -513,7 +513,6 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         from .cuda import Compiling, without_waiting
         from .host_cuda import carry
         from .keeping import noted
-        from .replay.copies import replayed
 
         compiled = _compiling.pop(kind, None)
         # raised once more
@@ -531,8 +530,11 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
             _compiling[kind] = compiling.ready
             continue
         if result is not None:
-            if note and (again := replayed(function, note, arrays, result, out is None)):
-                given.again[:] = [(work, again)]
+            if note:
+                from .replay.copies import replayed
+
+                if again := replayed(function, note, arrays, result, out is None):
+                    given.again[:] = [(work, again)]
             note.clear()
             if kind in _carried:                # else it was compiled, loaded or planned
                 _learn(True, work, perf_counter() - begin)

@@ -297,7 +297,8 @@ def test_choices_go_to_other_machines(tmp_path):
 
 def test_what_plans_write():
     down = Operand("float32", (-8, 1), (-64,))
-    assert written(GemmProblem(4, 8, 3, SINGLE, SINGLE, down, batch=(5,))) == {
+    same = replace(SINGLE, batch_strides=(0,))
+    assert written(GemmProblem(4, 8, 3, same, same, down, batch=(5,))) == {
         "c": (4 * (24 + 256), 4 * 8)
     }
     assert written(

@@ -108,6 +108,6 @@ def test_what_is_refused(monkeypatch, change, why):
     kinds = {"m": 1000, "n": 64, "k": 1024, **change}
     problem = shape_of(kinds.pop("m"), kinds.pop("n"), kinds.pop("k"), **kinds)
     assert why in (why_not_planes(problem, H200) or "")
-    with pytest.raises(ValueError, match="gemm_mma cannot compute this"):
+    with pytest.raises(ValueError, match="gemm_skinny cannot compute this"):
         plan_planes(problem, H200)
     assert why_not_planes(shape_of(1000, 64, 1024), replace(H200, workspace_limit=0)) is not None
