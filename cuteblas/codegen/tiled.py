@@ -126,7 +126,7 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
 
 
 class Pictured:
-    """What a notebook shows as its picture."""
+    """Has a picture, which a notebook shows."""
 
     def _repr_svg_(self: Any) -> str:
         return self.picture().svg()

@@ -412,11 +412,11 @@ def crossing() -> Iterator[Crossing]:
     ring = current_ring()
     with ring.lock, ring.link.computing():
         home = current_home()
-        # the one before has waited for all of its steps
         allocate = cupy.cuda.get_allocator()
         if home.keeper.limit and getattr(allocate, "func", None) is not _allocated:
             with suppress(ValueError):                  # inside of using_allocator
                 cupy.cuda.set_allocator(partial(_allocated, allocate))
+        # one in a handler of signals comes between the steps of another
         before, home.way = home.way, (way := Crossing(ring, home.keeper))
         try:
             yield way

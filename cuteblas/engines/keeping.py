@@ -114,7 +114,7 @@ class Keeper:
         """The memory of an array's copy, which lives as long as it is referred to, and the bytes
         before the array's first element; parts of the array that were written move there first.
         ``None`` if there is no copy."""
-        if self.lock._is_owned():                      # a handler of signals, while parts move
+        if self.lock._is_owned():                       # a handler of signals, while parts move
             return None
         with self.lock:
             owner, offset, (low, high) = self._owner(x)

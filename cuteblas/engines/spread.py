@@ -122,7 +122,7 @@ def _run(between: Peers, workers: Sequence[_Worker], devices: Sequence[int]) -> 
     try:
         while steps:               # copies for the first tiles of all, their first tiles, and so on
             steps = [step for step in steps if next(step, None) is not None]
-    finally:                       # of what has begun, even if something is refused later
+    finally:                       # after an error too: copies that have begun go on
         ended = [between.record(worker.device, lane) for worker in workers for lane in LANES]
         for device in devices:
             for event in ended:

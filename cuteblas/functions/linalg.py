@@ -307,7 +307,7 @@ def _cheapest(shapes: Sequence[tuple[int, ...]]) -> tuple[int, _Tree]:
 
 
 def _resolved(first: Memory, second: Memory, out: Memory | None) -> Memory:
-    """What a product of a chain will be."""
+    """The memory of a product of a chain."""
     settled = settle_dot(first, second, out)
     if settled is None:
         np.dot(stand_in(first), stand_in(second))

@@ -276,7 +276,7 @@ def program(settled: Expression, shapes: Sequence[tuple[int, ...]],
     Parameters
     ----------
     settled : Expression
-        What is summed, a letter for each axis.
+        The sum, with one letter for each axis.
     shapes : sequence of tuple of int
         Of the operands.
     out : pair, optional

@@ -67,7 +67,7 @@ class NumpyCall(NamedTuple):
     Attributes
     ----------
     function : str
-        Its name, for the counters.
+        The name of the function, for the counters.
     numpys : callable
         NumPy's own.
     operands : sequence
@@ -298,7 +298,7 @@ def delegate(call: NumpyCall, route: str, by_blas: Callable[[], Any] | None = No
     call : NumpyCall
         The call.
     route : str
-        What is counted.
+        The route, which is counted.
     by_blas : callable, optional
         What computes products of types for which NumPy has only loops, and counts them; it returns
         ``None`` for others.
@@ -383,7 +383,7 @@ def answer(function: str, numpys: Callable[..., Any], settle: Settle, algorithm:
     Parameters
     ----------
     function : str
-        Its name, for the counters.
+        The name of the function, for the counters.
     numpys : callable
         NumPy's own.
     settle : callable

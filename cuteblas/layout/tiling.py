@@ -537,7 +537,7 @@ def tv_owners(tv: Domain, count: Whole) -> dict[int, list[tuple[int, int]]]:
 
 
 def shown_extents(x: Any, op: str, done: str) -> tuple[int, int]:
-    """Rows, which are mode 0 unless that is the only one, and elements of what is shown."""
+    """The numbers of rows and of elements that are shown; rows are mode 0, unless it is alone."""
     n = size(with_domain(x, op))
     rows = size(x, 0) if x.rank > 1 else 1
     if not isinstance(n, int) or not isinstance(rows, int):

@@ -127,7 +127,7 @@ class OwnBatch:
         return tuple(own.get(i, 0) for i in range(len(p.batch) - 1, -1, -1))
 
     def reading(self, x: Operand, role: Role, rows: int, k: int) -> dict[str, Any]:
-        """What a kernel takes that reads the operand before a product does."""
+        """The arguments of a kernel that reads the operand before a product does."""
         return {"X": View(place(role), x.strides, self.strides), "M": rows, "K": k,
                 **batch_values(self.extents[::-1])}
 

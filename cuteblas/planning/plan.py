@@ -277,7 +277,7 @@ class Alternative:
     name : str
         Its tile and, after a comma, the rest of what distinguishes it within the family.
     works : tuple of Counted
-        What is done one after the other.
+        The counted work of its parts, one after the other.
     plan : callable
         Makes the plan.
     floor : float
@@ -306,9 +306,9 @@ class Worked(Protocol):
         """The counted resources."""
 
 
-Choice = TypeVar("Choice", bound=Worked)
+_Worked = TypeVar("_Worked", bound=Worked)
 
 
-def least(choices: Iterable[Choice], device: DeviceInfo) -> Choice:
+def least(choices: Iterable[_Worked], device: DeviceInfo) -> _Worked:
     """The first of some choices with the least expected time."""
     return min(choices, key=lambda choice: choice.work.seconds(device))

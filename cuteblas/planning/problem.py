@@ -42,7 +42,7 @@ class Tensor(NamedTuple):
     Attributes
     ----------
     role : str
-        Its memory.
+        The name of its memory.
     item : int
         Bytes of an element.
     modes : tuple of (int, int)
@@ -522,7 +522,7 @@ class ReductionProblem:
 
     @property
     def sum_bytes(self) -> int:
-        """Bytes of what elements are combined in."""
+        """Bytes of the type in which elements are combined."""
         return dtype(self.accumulator).bytes
 
     @property

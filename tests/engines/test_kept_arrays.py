@@ -240,7 +240,7 @@ def test_memory_that_is_wanted(link, monkeypatch, refusals):
 
 
 def test_memory_that_the_program_wants(link):
-    """Its own arrays push copies out by their age, as far as they need it."""
+    """Arrays of the program push copies out by their age, as far as they need it."""
     a, b, c = small(80, 70), small(80, 70), small(70, 60)
     for x in (a, b):
         for _ in range(3):

@@ -1,5 +1,5 @@
-"""The order of what devices do: what reads memory follows what wrote it, by streams and events
-alone."""
+"""Streams and events alone order devices: memory is read after it was written, and written again
+after it was read."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def small(monkeypatch):
 
 
 def installed(monkeypatch, rate, finer=1, least_run=4):
-    """A witness in place of all devices."""
+    """Replace all devices by a witness."""
     witness = Witness(rate)
 
     def move(src, dst):

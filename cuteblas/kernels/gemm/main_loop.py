@@ -23,7 +23,7 @@ class LoopOperand:
     Attributes
     ----------
     registers : Tensor
-        Its fragments; the last mode counts two buffers.
+        The fragments of the operand; the last mode counts two buffers.
     """
 
     registers: Tensor

@@ -37,7 +37,7 @@ def _fragment(operand: LoopOperand) -> tuple[Tensor, int, int]:
 
 
 def _multiplied(mma: WarpMma, operand: LoopOperand, tensor: Tensor) -> Tensor:
-    """What a thread multiplies: ((value, atom), 1, k steps, ...)."""
+    """The part that a thread multiplies: ((value, atom), 1, k steps, ...)."""
     return (mma.partition_a, mma.partition_b)[operand.mode](tensor, operand.k.thread)
 
 

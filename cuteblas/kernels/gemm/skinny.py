@@ -142,7 +142,7 @@ class SkinnyConfig(PersistentConfig):
 
 
 def declare_range(k: KernelBuilder) -> list[Term]:
-    """Variables for the range of what a thread splits."""
+    """Variables for the range of the numbers that a thread splits."""
     return [k.declare(name, "uint32", first)
             for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
 

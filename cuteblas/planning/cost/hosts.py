@@ -43,7 +43,7 @@ class HostCosts:
     call : float
         Seconds that a call takes which moves next to nothing.
     shared_bytes : float
-        That the host moves to and from several GPUs in a second, one after the other.
+        That the host moves in a second to and from several GPUs together.
     each_device : float
         Seconds that each GPU costs of several: its thread, and copies that begin.
     """
@@ -104,7 +104,9 @@ class HostCosts:
     def over_devices(self, alone: float, nbytes: float, count: int) -> float:
         """The seconds of a call that takes ``alone`` on one GPU, over several: the host moves
         ``nbytes`` to them and back."""
-        return alone if count < 2 else max(alone / count, nbytes / self.shared_bytes) + count * self.each_device
+        if count < 2:
+            return alone
+        return max(alone / count, nbytes / self.shared_bytes) + count * self.each_device
 
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")

@@ -33,7 +33,7 @@ def why_not_plain(p: GemmProblem) -> str | None:
 
 
 class Made(NamedTuple):
-    """What a family makes of a choice.
+    """The launches of a choice, and what its plan says of them.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Made(NamedTuple):
     reason : str
         Why the kernel, its tile and its launches are as they are.
     config : object, optional
-        What a plan shows as its configuration instead of the choice.
+        The configuration that a plan shows, if that is not the choice.
     fallback : str
         What the device uses where elements do not allow this.
     """
@@ -67,7 +67,7 @@ class Family:
     why_not : callable
         Why it does not compute a problem on a device, or ``None`` if it does.
     tilings : callable
-        What it chooses among for a problem that :attr:`facing` returned, each with its work.
+        The choices for a problem that :attr:`facing` returned, each with its work.
     made : callable
         Of such a problem, a device and a choice: what computes it.
     facing : callable
@@ -93,8 +93,8 @@ class Family:
 
     def alternatives(self, problem: GemmProblem, device: DeviceInfo,
                      floor: float = 0.0) -> Iterator[Alternative]:
-        """Its plans, on a device without a limit, each with what it does; none does all
-        multiply-adds in fewer clocks than ``floor``."""
+        """The plans on a device without a limit, each with its work; none does all multiply-adds in
+        fewer clocks than ``floor``."""
         for choice in self.choices(problem, device):
             yield Alternative(self.name, choice.name or str(choice), (choice.work,),
                               partial(self.planned, problem, device, choice), floor)

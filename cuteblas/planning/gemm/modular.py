@@ -135,7 +135,7 @@ class _Side:
     rows, k : int
         Its extents.
     own : OwnBatch
-        Its batch modes.
+        The batch modes of the operand.
     partials, norms, lowest, exponents : Argument
         The parts of the workspace with the sums of parts of rows, and with what is known of rows.
     """

@@ -314,8 +314,8 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
 
 
 def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
-    """What is never less accurate than native arithmetic: the device itself decides what the
-    elements allow.
+    """A product that is never less accurate than native arithmetic: the device itself decides which
+    format the elements allow.
 
     fp16x3 if no row of an operand needs more than a row of the other one offers
     (:data:`~cuteblas.kernels.split.planes.RECORD`); bf16x6 if that fails, where it is faster than
