@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
 __all__ = ["CUDA", "Compiling", "Cuda", "current_device", "current_stream", "keep_in_pool",
-           "launcher_for", "on_device_of", "require_one_device", "several_devices", "uploaded",
-           "wait_from_now_on", "without_waiting"]
+           "launcher_for", "on_device_of", "require_one_device", "several_devices", "spare_memory",
+           "uploaded", "wait_from_now_on", "without_waiting"]
 
 
 class Compiling(Exception):
@@ -56,6 +56,29 @@ def wait_from_now_on() -> None:
     """Let calls wait for compilation from now on, because something has been written that cannot be
     taken back."""
     _waits.set(True)
+
+
+_spare: list[Callable[[int], Any]] = []
+
+
+def spare_memory(let_go: Callable[[int], Any]) -> None:
+    """Before CuPy's allocator gives up, let a function make room for so many bytes on the current
+    device, and say whether it did."""
+    if let_go not in _spare:
+        _spare.append(let_go)
+    allocate = cupy.cuda.get_allocator()
+    if getattr(allocate, "func", None) is not _allocated:
+        with suppress(ValueError):                      # inside of using_allocator
+            cupy.cuda.set_allocator(partial(_allocated, allocate))
+
+
+def _allocated(allocate: Callable[[int], Any], nbytes: int) -> Any:
+    while True:
+        try:
+            return allocate(nbytes)
+        except cupy.cuda.memory.OutOfMemoryError:
+            if not any(let_go(nbytes) for let_go in _spare):
+                raise
 
 
 @lru_cache(maxsize=4096)

@@ -78,6 +78,7 @@ class Exchange:
             between.wait(device, "kernels", arrived)
             copy_box(between, (device, "kernels"), (device, self._cut(there, there, at)),
                      (other, self._cut(source, source, at)))
+        between.hold(())                # panels stay until the last device has left
 
     def _others(self, device: int, key: Any) -> Iterator[tuple[int, int, tuple[Any, Any]]]:
         for at, other in enumerate(self._devices):

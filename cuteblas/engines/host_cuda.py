@@ -9,8 +9,7 @@ kernels read transposed views in place there, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from ..runtime.link import Link
 from ..runtime.mover import BUILT, SOURCE, Mover
 from ..runtime.ring import Ring
 from .counters import tally
-from .cuda import CUDA, current_device, wait_from_now_on
+from .cuda import CUDA, current_device, spare_memory, wait_from_now_on
 from .emulator import HOST_CUDA
 from .execution import Execution
 from .keeping import Keeper, is_large, noted
@@ -412,10 +411,8 @@ def crossing() -> Iterator[Crossing]:
     ring = current_ring()
     with ring.lock, ring.link.computing():
         home = current_home()
-        allocate = cupy.cuda.get_allocator()
-        if home.keeper.limit and getattr(allocate, "func", None) is not _allocated:
-            with suppress(ValueError):                  # inside of using_allocator
-                cupy.cuda.set_allocator(partial(_allocated, allocate))
+        if home.keeper.limit:
+            spare_memory(_shrunk)
         # one in a handler of signals comes between the steps of another
         before, home.way = home.way, (way := Crossing(ring, home.keeper))
         try:
@@ -436,16 +433,11 @@ def free_bytes() -> int:
     return home.link.free_bytes() + home.keeper.nbytes
 
 
-def _allocated(allocate: Callable[[int], Any], nbytes: int) -> Any:
-    """New memory of an allocator, for which copies on the device leave."""
-    while True:
-        try:
-            return allocate(nbytes)
-        except CUDA.out_of_memory:
-            here = current_device()
-            if not sum(home.keeper.shrink(nbytes) for link, home in [*_homes.items()]
-                       if link.ordinal == here):
-                raise
+def _shrunk(nbytes: int) -> int:
+    """The bytes of copies that leave the device for others."""
+    here = current_device()
+    return sum(home.keeper.shrink(nbytes) for link, home in [*_homes.items()]
+               if link.ordinal == here)
 
 
 def keep_soon(arrays: Sequence[np.ndarray]) -> None:

@@ -3,6 +3,7 @@ they move."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -11,11 +12,11 @@ import numpy as np
 
 from ..planning.modes import merged
 from ..runtime.peers import Lane, Mode, Peers
-from .cuda import CUDA
+from .cuda import CUDA, spare_memory
 from .execution import Execution
 from .memory import Memory, strides_by_order
 
-__all__ = ["assign", "copy_box"]
+__all__ = ["assign", "copy_box", "hold"]
 
 _RUN_BYTES = 1 << 30                   # of one run, which the driver takes
 _MOST_COPIES = 64                      # for one box, before it is packed
@@ -30,6 +31,8 @@ def copy_box(between: Peers, lane: Stream, target: tuple[int, Any],
     """Begin to copy an array to another one of its shape and type, each on a device."""
     (to, dst), (origin, src) = target, source
     between.connected(to, origin)
+    if to != origin:
+        between.touch(dst, src)
     way = _way(dst.shape, dst.strides, src.strides, dst.itemsize)
     if way is None:
         _by_kernels(between, lane, target, source)
@@ -143,3 +146,10 @@ def assign(between: Peers, target: Any, source: Any) -> None:
     for device in devices:
         for event in ended:
             between.wait(device, "kernels", event)
+    hold(between, ended)
+
+
+def hold(between: Peers, events: Sequence[Any]) -> None:
+    """Keep arrays of which parts have moved between devices until events have happened."""
+    between.hold(events)
+    spare_memory(between.let_go)

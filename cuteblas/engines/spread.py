@@ -29,7 +29,7 @@ from ..runtime.peers import LANES, Peers, peers
 from .counters import tally
 from .cuda import CUDA
 from .memory import Memory, strides_by_order
-from .peer_copies import copy_box
+from .peer_copies import copy_box, hold
 from .sharded import ShardedArray
 
 __all__ = ["multiply_over"]
@@ -127,6 +127,7 @@ def _run(between: Peers, workers: Sequence[_Worker], devices: Sequence[int]) -> 
         for device in devices:
             for event in ended:
                 between.wait(device, "kernels", event)
+        hold(between, ended)
 
 
 class _Slot:

@@ -4,15 +4,17 @@ the driver."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from queue import Queue
+from threading import Thread, local
 from typing import Any, Literal
 
-from .._forks import forget_in_children
+from .._forks import BACKGROUND, forget_in_children
 from .devices import require_gpu
 from .errors import check, require
 
-__all__ = ["LANES", "Lane", "Mode", "Peers", "peers"]
+__all__ = ["LANES", "Holding", "Lane", "Mode", "Peers", "peers"]
 
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
@@ -20,15 +22,58 @@ Lane = Literal["kernels", "in", "out"]
 """A stream of a device: its current one, that of copies to it, or that of copies from it."""
 LANES: tuple[Lane, ...] = "kernels", "in", "out"
 
+_AHEAD = 1                              # calls whose arrays are held behind those of another one
+
 # bytes in a second from one GPU to another; the first measured between two H200
 _NVLINK, _PCIE = 390e9, 25e9
 
 
-class Peers:
+class Holding:
+    """Arrays that devices read or write in each other's memory, kept until they have: ``cudaFree``
+    waits for work of the memory's own device alone, even if a stream there follows that of the
+    other one."""
+
+    def __init__(self) -> None:
+        self._touched = local()
+        self._held: Queue[tuple[Sequence[Any], list[Any]]] = Queue(_AHEAD)
+        Thread(target=self._let_go, name=BACKGROUND, daemon=True).start()
+
+    def touch(self, *arrays: Any) -> None:
+        """Note arrays of a copy that this thread has begun."""
+        vars(self._touched).setdefault("arrays", []).extend(arrays)
+
+    def hold(self, events: Sequence[Any]) -> None:
+        """Keep what this thread has noted until events have happened; wait where calls are
+        ahead."""
+        arrays = vars(self._touched).pop("arrays", None)
+        if events and arrays:
+            self._held.put((events, arrays))
+
+    def let_go(self, _nbytes: int = 0) -> int:
+        """Wait until nothing is held; the number of calls that held something."""
+        calls = self._held.unfinished_tasks
+        self._held.join()
+        return calls
+
+    def _let_go(self) -> None:
+        while True:
+            _happened(*self._held.get())
+            self._held.task_done()
+
+
+def _happened(events: Sequence[Any], arrays: list[Any]) -> None:
+    with suppress(RuntimeError):                        # which CUDA tells the next caller, too
+        for event in events:
+            event.synchronize()
+    arrays.clear()
+
+
+class Peers(Holding):
     """All devices of this process: every call to CUDA of products over several GPUs, so that tests
     can replace it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._cupy = require("cupy")
         self._runtime = self._cupy.cuda.runtime
         self._driver = require("cuda.bindings.driver")
@@ -56,7 +101,7 @@ class Peers:
     def record(self, device: int, lane: Lane) -> Any:
         """What has been begun on a stream so far."""
         with self.on(device):
-            event = self._cupy.cuda.Event(disable_timing=True)
+            event = self._cupy.cuda.Event(block=True, disable_timing=True)
             event.record(self._stream(device, lane))
         return event
 

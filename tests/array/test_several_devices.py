@@ -108,3 +108,28 @@ def test_threads_on_their_own_devices(cupy):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_memory_is_free_for_others_when_no_device_uses_it_any_more(cupy):
+    def every_device(call):
+        for ordinal in (0, 1):
+            with cupy.cuda.Device(ordinal):
+                call()
+
+    pool = cupy.get_default_memory_pool()
+    for n in (4096, 6144, 8192):
+        a, b = on(cupy, 0, *(RNG.random((2, n, n), np.float32)))
+        for divided in (False, True):
+            x, y = ((cuteblas.ShardedArray.of(z, (0, 1)) for z in (a, b)) if divided else (a, b))
+            for _ in range(3):
+                c = cuteblas.matmul(x, y, devices=(0, 1))
+                del c
+                every_device(pool.free_all_blocks)
+            del x, y
+            every_device(pool.free_all_blocks)
+        c = cuteblas.matmul(a, b, devices=(0, 1))
+        expected = cuteblas.matmul(a, b)
+        del a, b
+        every_device(pool.free_all_blocks)
+        np.testing.assert_allclose(c.get(), expected.get(), rtol=1e-5)
+    every_device(cupy.cuda.runtime.deviceSynchronize)

@@ -54,6 +54,7 @@ class Witness:
         self.clocks = defaultdict(lambda: defaultdict(int))
         self.written, self.read = {}, defaultdict(list)
         self.memory, self.left = [], defaultdict(int)
+        self.between, self.touched = [], []
 
     @contextmanager
     def on(self, device):
@@ -90,13 +91,29 @@ class Witness:
                 self.read[word].append(here)
 
     def copy(self, lane, target, source, width, modes):
-        self.happens(lane, words(source[1], width, modes, 2), words(target[1], width, modes, 1))
+        accesses = words(source[1], width, modes, 2), words(target[1], width, modes, 1)
+        self.happens(lane, *accesses)
         if source[0] != target[0]:
+            self.between.append((lane, self.clocks[lane][lane], accesses))
             self.left[source[0], target[0]] += width * int(np.prod([mode[0] for mode in modes]))
         for index in product(*(range(mode[0]) for mode in modes)):
             to, origin = (base + sum(i * mode[j] for i, mode in zip(index, modes, strict=True))
                           for j, base in ((1, target[1]), (2, source[1])))
             at(to, width)[:] = at(origin, width)
+
+    def touch(self, *arrays):
+        self.touched += arrays
+
+    def hold(self, events):
+        """What devices copied between them is kept, until after the copy."""
+        kept = {word for x in self.touched for word in of_array(x)}
+        for lane, count, accesses in self.between:
+            assert any(event.get(lane, 0) >= count for event in events), f"nobody follows {lane}"
+            assert kept.issuperset(accesses[0]) and kept.issuperset(accesses[1])
+        self.between, self.touched = [], []
+
+    def let_go(self, _nbytes=0):
+        return 0
 
     def kernels(self, reads, write):
         """Kernels on the current device."""
@@ -187,6 +204,7 @@ def test_nothing_is_read_before_it_is_there_nor_overwritten_while_it_is_read(
 
     spread.multiply_over("matmul", range(count), x, y, z, sharding.Cost(1.0), multiply, reads_c)
     np.testing.assert_array_equal(whole(z), expected)
+    assert not witness.between, "nothing keeps what is copied"
     by_the_caller(witness, *x.shards, *y.shards, *z.shards)
 
 

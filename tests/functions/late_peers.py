@@ -71,6 +71,15 @@ class LatePeers:
     def synchronize(self, device):
         pass
 
+    def touch(self, *arrays):
+        pass
+
+    def hold(self, events):
+        pass
+
+    def let_go(self, _nbytes=0):
+        return 0
+
     def record(self, device, lane):
         if lane == "kernels":
             return Event((device, lane), self.launches[device])
