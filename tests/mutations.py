@@ -122,6 +122,18 @@ MUTATIONS = [
             "if self.arithmetic_s < self.traffic_s",
             "planning cli/test_explain.py"
         ),
+        (
+            "planning/sharding.py",
+            "self.there.get(piece.key, {}).pop(device, None)",
+            "pass",
+            "planning/test_sharding.py"
+        ),
+        (
+            "planning/sharding.py",
+            "self.sent[piece.key, origin] += 1",
+            "self.sent[piece.key, origin] += 0",
+            "planning/test_sharding.py"
+        ),
         # kept arrays
         (
             "engines/keeping.py",
@@ -446,20 +458,20 @@ MUTATIONS = [
         # sharding
         (
             "planning/sharding.py",
-            "inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds))",
-            "inside = [slice(*(x for x in bounds))",
+            "(low, high), first = box[axis], part.start * (axis == one.axis)",
+            "(low, high), first = box[axis], 0",
             "planning/test_sharding.py"
         ),
         (
             "planning/sharding.py",
-            "slot = None if here else key % most_slots if most_slots else key",
-            "slot = None if here else key % 2 if most_slots else key",
+            "% (self.slots or len(tiles)))",
+            "% (2 if self.slots else len(tiles)))",
             "planning/test_sharding.py"
         ),
         (
             "planning/sharding.py",
-            "here = len(pieces) == 1 and pieces[0].device == share.device",
-            "here = len(pieces) == 1",
+            "if [piece.device for piece in panel.pieces] == [device]",
+            "if len(panel.pieces) == 1",
             "planning/test_sharding.py"
         ),
         (
@@ -470,8 +482,8 @@ MUTATIONS = [
         ),
         (
             "planning/sharding.py",
-            "ready = max(ready, there[key])",
-            "ready = there[key]",
+            "self.ready[device, action.name, panel.key] = end ",
+            "self.ready[device, action.name, panel.key] = now ",
             "planning/test_sharding.py"
         ),
         # commands

@@ -16,7 +16,7 @@ from .cuda import CUDA, spare_memory
 from .execution import Execution
 from .memory import Memory, strides_by_order
 
-__all__ = ["assign", "copy_box", "hold"]
+__all__ = ["Stream", "assign", "copy_box", "hold"]
 
 _RUN_BYTES = 1 << 30                   # of one run, which the driver takes
 _MOST_COPIES = 64                      # for one box, before it is packed

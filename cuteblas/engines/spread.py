@@ -6,7 +6,7 @@ at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -15,21 +15,21 @@ import cupy
 
 from ..planning.sharding import (
     AXES,
+    Action,
     Cost,
     Extents,
     Held,
     Operands,
     Panel,
     Part,
-    Share,
     Spread,
     spread,
 )
-from ..runtime.peers import LANES, Peers, peers
+from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
 from .memory import Memory, strides_by_order
-from .peer_copies import copy_box, hold
+from .peer_copies import Stream, copy_box, hold
 from .sharded import ShardedArray
 
 __all__ = ["multiply_over"]
@@ -77,24 +77,23 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     for halving in range(_MOST_HALVINGS + 1):
         plan = spread(extents, held, tuple(devices), cost, between.rate, 2**halving,
                       _FEW_SLOTS if halving else None)
-        workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply, reads_c)
-                   for share in plan.shares]
+        runner = _Runner(between, plan, {"a": a, "b": b, "c": c}, multiply, reads_c)
         try:
-            for worker in workers:
-                worker.reserve()
-            _run(between, workers, sorted({*(share.device for share in plan.shares), *a.devices,
-                                           *b.devices, *c.devices}))
-            break
+            runner.reserve()
         except CUDA.out_of_memory:
-            if halving == _MOST_HALVINGS or any(worker.began for worker in workers):
+            if halving == _MOST_HALVINGS:
                 raise
-            workers.clear()
+            runner.slots.clear()
             for share in plan.shares:
                 with between.on(share.device):
                     cupy.get_default_memory_pool().free_all_blocks()
             tally(function, "moved", "smaller tiles: no memory on a GPU").tick()
+        else:
+            runner.run()
+            break
     for share in plan.shares:
-        tally(function, "spread", f"on cuda:{share.device}").tick()
+        if share.tiles:
+            tally(function, "spread", f"on cuda:{share.device}").tick()
     return plan
 
 
@@ -111,131 +110,150 @@ def _held(name: str, x: ShardedArray) -> Held:
     )
 
 
-def _run(between: Peers, workers: Sequence[_Worker], devices: Sequence[int]) -> None:
-    """Begin everything. The current streams of all devices that have a part follow it."""
-    begun = [between.record(device, "kernels") for device in devices]
-    for worker in workers:
-        for lane in LANES:
-            for event in begun:
-                between.wait(worker.device, lane, event)
-    steps = [worker.run() for worker in sorted(workers, key=lambda worker: -worker.share.up)]
-    try:
-        while steps:               # copies for the first tiles of all, their first tiles, and so on
-            steps = [step for step in steps if next(step, None) is not None]
-    finally:                       # after an error too: copies that have begun go on
-        ended = [between.record(worker.device, lane) for worker in workers for lane in LANES]
-        for device in devices:
-            for event in ended:
-                between.wait(device, "kernels", event)
-        hold(between, ended)
-
-
 class _Slot:
-    """Memory of a device for what is elsewhere: what it holds, since when, and until when."""
+    """Memory of a device for what is elsewhere.
 
-    __slots__ = ("array", "filled", "free", "key", "memory")
+    Attributes
+    ----------
+    filled, last : dict
+        When each piece has arrived, and the last one by each stream.
+    used : list
+        What still reads it, or copies from it: kernels, results that leave, devices that get a
+        piece from here.
+    """
+
+    __slots__ = ("array", "filled", "key", "last", "memory", "used")
 
     def __init__(self, memory: Any):
         self.memory = memory
         self.array: Any = None
-        self.filled: Any = None
-        self.free: Any = None
-        self.key: int | None = None
+        self.key: Any = None
+        self.filled: dict[int, Any] = {}
+        self.last: dict[Lane, Any] = {}
+        self.used: list[Any] = []
 
 
-class _Worker:
-    """One device at its share."""
+class _Runner:
+    """All devices at their shares."""
 
-    def __init__(self, between: Peers, share: Share, arrays: dict[str, ShardedArray],
+    def __init__(self, between: Peers, plan: Spread, arrays: dict[str, ShardedArray],
                  multiply: Multiply, reads_c: bool):
-        self.between, self.share, self.device, self.arrays = between, share, share.device, arrays
-        self.multiply, self.read, self.began = multiply, ("a", "b",
-                                                          "c") if reads_c else ("a", "b"), False
-        self.slots: dict[tuple[str, int], _Slot] = {}
+        self.between, self.plan, self.arrays, self.multiply = between, plan, arrays, multiply
+        self.read = "abc" if reads_c else "ab"
+        self.steps = {share.device: share.steps for share in plan.shares}
+        self.slots: dict[Any, _Slot] = {}
+        self.begun: dict[int, Any] = {}                 # what the caller has begun on a device
+        self.sent: dict[Any, Any] = {}                  # the last copy of an operand by a link
+        self.joined: set[tuple[Stream, int]] = set()    # streams, and whose memory they copy
 
     def reserve(self) -> None:
         """Ask for the memory of all slots."""
-        sizes: dict[tuple[str, int], int] = {}
-        for step in self.share.steps:
-            for name, panel in zip("abc", step, strict=True):
-                if panel.slot is not None:
-                    nbytes = prod(panel.shape) * self.arrays[name].dtype.itemsize
-                    sizes[name, panel.slot] = max(nbytes, sizes.get((name, panel.slot), 1))
-        with self.between.on(self.device):
-            self.slots = {which: _Slot(cupy.cuda.alloc(nbytes)) for which, nbytes in sizes.items()}
+        sizes: dict[Any, int] = {}
+        for share in self.plan.shares:
+            for name, panel in (each for step in share.steps
+                                for each in zip(AXES, step, strict=True)):
+                nbytes = prod(panel.shape) * self.arrays[name].dtype.itemsize
+                place = share.device, name, panel.slot
+                if panel.slot is not None and nbytes > sizes.get(place, 0):
+                    sizes[place] = nbytes
+        for place, nbytes in sizes.items():
+            with self.between.on(place[0]):
+                self.slots[place] = _Slot(cupy.cuda.alloc(nbytes))
 
-    def run(self) -> Iterator[int]:
-        """Begin the copies for some tiles, then compute tile after tile; each is a step."""
-        self.began = True
-        asked = 0
-        for i, step in enumerate(self.share.steps):
-            for later in self.share.steps[asked:i + _FEW_SLOTS]:
-                for name in self.read:
-                    self._bring(name, getattr(later, name))
-            asked = max(asked, i + _FEW_SLOTS)
-            yield i
-            found = {name: self._taken(name, getattr(step, name)) for name in self.read}
-            with self.between.on(self.device):
-                c = found["c"] if "c" in found else self._target(step.c)
-                self.multiply(found["a"], found["b"], c)
-            used = [slot for name in self.read
-                    if (slot := self._slot(name, getattr(step, name))) is not None]
-            if used or step.c.slot is not None:
-                ended = self.between.record(self.device, "kernels")
-                for slot in used:
-                    slot.free = ended
-                if step.c.slot is not None:
-                    self._leave(step.c, c, ended)
+    def run(self) -> None:
+        """Begin everything. The current stream of a device follows the copies from and to its
+        memory."""
+        for device in {*self.steps}.union(*(x.devices for x in self.arrays.values())):
+            self.begun[device] = self.between.record(device, "kernels")
+        try:
+            for action in self.plan.actions:
+                with self.between.on(action.device):
+                    if action.name:
+                        self._bring(action)
+                    else:
+                        self._compute(action.device, action.step)
+        finally:                        # of what has begun, even if something is refused later
+            ended = {lane: self.between.record(*lane) for lane, _other in self.joined}
+            for lane, other in self.joined:
+                self.between.wait(other, "kernels", ended[lane])
+            hold(self.between, [*ended.values()])
 
-    def _slot(self, name: str, panel: Panel) -> _Slot | None:
-        return None if panel.slot is None else self.slots[name, panel.slot]
+    def _follow(self, device: int, lane: Lane, events: Iterable[Any]) -> None:
+        for event in events:
+            self.between.wait(device, lane, event)
 
-    def _here(self, name: str, panel: Panel) -> Any:
-        """A panel that lies in a shard on this device."""
-        piece, = panel.pieces
-        return self.arrays[name].shards[piece.shard][piece.inside]
+    def _slot(self, device: int, name: str, step: int) -> tuple[Panel, Any]:
+        panel: Panel = getattr(self.steps[device][step], name)
+        return panel, self.slots.get((device, name, panel.slot))
 
-    def _array(self, name: str, panel: Panel, slot: _Slot) -> Any:
-        """An array in a slot, its axes in memory as in the shards, so that runs stay long."""
-        x = self.arrays[name].shards[panel.pieces[0].shard]
+    def _array(self, name: str, panel: Panel, slot: _Slot | None) -> Any:
+        """A panel in its shard; or an array in a slot, its axes in memory as in the shards, so that
+        runs stay long."""
+        piece = panel.pieces[0]
+        x = self.arrays[name].shards[piece.shard]
+        if slot is None:
+            return x[piece.inside]
         return cupy.ndarray(panel.shape, x.dtype, slot.memory,
                             strides_by_order(Memory(panel.shape, x.strides, x.dtype), "K"))
 
-    def _bring(self, name: str, panel: Panel) -> None:
-        slot = self._slot(name, panel)
-        if slot is None or slot.key == panel.key:
-            return
-        if slot.free is not None:
-            self.between.wait(self.device, "in", slot.free)
-        slot.key, slot.array = panel.key, self._array(name, panel, slot)
-        for piece in panel.pieces:
-            source = self.arrays[name].shards[piece.shard][piece.inside]
-            copy_box(self.between, (self.device, "in"), (self.device, slot.array[piece.within]),
-                     (piece.device, source))
-        slot.filled = self.between.record(self.device, "in")
+    def _copy(self, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> Any:
+        """Begin a copy, and say when it ends."""
+        for other in {target[0], source[0]}:
+            if (lane, other) not in self.joined:
+                self.joined.add((lane, other))
+                self.between.wait(*lane, self.begun[other])
+        copy_box(self.between, lane, target, source)
+        return self.between.record(*lane)
 
-    def _taken(self, name: str, panel: Panel) -> Any:
-        """The panel of an array that a tile needs, for kernels that are launched from now on."""
-        slot = self._slot(name, panel)
-        if slot is None:
-            return self._here(name, panel)
-        self.between.wait(self.device, "kernels", slot.filled)
-        return slot.array
+    def _bring(self, action: Action) -> None:
+        """Begin to copy a piece of a panel to a device."""
+        device, name = action.device, action.name
+        panel, slot = self._slot(device, name, action.step)
+        piece = panel.pieces[action.piece]
+        if slot.key != panel.key:
+            self._follow(device, "in", slot.used)
+            self._follow(device, "inside", slot.used)
+            slot.key, slot.array, slot.filled, slot.used = panel.key, self._array(name, panel,
+                                                                                  slot), {}, []
+        origin = piece.device
+        lane: Lane = "inside" if origin == device else "in"
+        source, other = self.arrays[name].shards[piece.shard][piece.inside], None
+        if action.source is not None:
+            origin, step, at = action.source
+            held, other = self._slot(origin, name, step)
+            self.between.wait(device, lane, other.filled[at])
+            source = other.array[held.pieces[at].within]
+        link = origin != device and (origin, self.between.rate(origin, device))
+        before, event = self.sent.get(link, (device, None))
+        if before != device:            # so that what is asked for first arrives first
+            self.between.wait(device, lane, event)
+        ended = slot.filled[action.piece] = slot.last[lane] = self._copy(
+            (device, lane), (device, slot.array[piece.within]), (origin, source))
+        if link:
+            self.sent[link] = device, ended
+        if other is not None:
+            other.used.append(ended)
 
-    def _target(self, panel: Panel) -> Any:
-        slot = self._slot("c", panel)
-        if slot is None:
-            return self._here("c", panel)
-        if slot.free is not None:
-            self.between.wait(self.device, "kernels", slot.free)
-        return self._array("c", panel, slot)
-
-    def _leave(self, panel: Panel, c: Any, ended: Any) -> None:
-        self.between.wait(self.device, "out", ended)
-        for piece in panel.pieces:
+    def _compute(self, device: int, step: int) -> None:
+        """Launch the kernels of a tile, and begin to copy its result to where it belongs."""
+        found, slots = [], []
+        for name in AXES:
+            panel, slot = self._slot(device, name, step)
+            if slot is not None:
+                slots.append(slot)
+                if name in self.read:
+                    self._follow(device, "kernels", slot.last.values())
+                else:
+                    self._follow(device, "kernels", slot.used)
+                    slot.array, slot.used = self._array(name, panel, slot), []
+            found.append(self._array(name, panel, None) if slot is None else slot.array)
+        self.multiply(*found)
+        ended = self.between.record(device, "kernels")
+        for each in slots:
+            each.used.append(ended)
+        for piece in panel.pieces if slot else ():      # those of C
+            lane: Lane = "inside" if piece.device == device else "out"
+            self.between.wait(device, lane, ended)
             target = self.arrays["c"].shards[piece.shard][piece.inside]
-            copy_box(self.between, (self.device, "out"), (piece.device, target),
-                     (self.device, c[piece.within]))
-        slot = self._slot("c", panel)
-        assert slot is not None
-        slot.free = self.between.record(self.device, "out")
+            slots[-1].used.append(self._copy((device, lane), (piece.device, target),
+                                             (device, found[-1][piece.within])))

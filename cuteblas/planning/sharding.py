@@ -6,18 +6,19 @@ Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from itertools import product as combinations_of
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 from .streaming import Tile
 
-__all__ = ["AXES", "Cost", "Extents", "Held", "Operands", "Panel", "Part", "Share", "Spread",
-           "Step", "spread"]
+__all__ = ["AXES", "Action", "Cost", "Extents", "Held", "Operands", "Panel", "Part",
+           "Share", "Spread", "Step", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 """The axes of A, B and C, by the names of the product's extents."""
@@ -27,12 +28,12 @@ _ROWS = 128                     # of which parts have a multiple: a tile of most
 _TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies do not fill the link
 _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
-_COUNTS = 2, 4, 8, 16    # of the least tiles that would be a part
-_LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
-_CALL = 100e-6           # seconds that a further device costs: launches, and copies that begin
+# of the least tiles that would be a part, and how many times as large the next ones are
+_CUTS = (8, 2), (1, 1), (2, 1), (4, 1), (4, 4), (8, 8), (16, 2), (16, 4)
+_ASKING = 30e-6          # seconds that the host takes to begin a copy or the kernels of a tile
 _LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
-_INSIDE = 1e12           # bytes in a second of copies within a device
 _ROUNDS = 3              # of shares that are made even
+_KEPT = 3                # grids and ways to cut that are looked at closely
 
 
 class Part(NamedTuple):
@@ -84,12 +85,18 @@ class Piece(NamedTuple):
         Its index among the parts of the array, and where it is.
     inside, within : tuple of slice
         The box of the shard, and that of what the tile needs.
+    key : tuple
+        Equal for pieces that are the same box of the same array.
+    bytes : float
+        Of the box.
     """
 
     shard: int
     device: int
     inside: tuple[slice, ...]
     within: tuple[slice, ...]
+    key: tuple[Any, ...]
+    bytes: float
 
 
 class Panel(NamedTuple):
@@ -101,7 +108,7 @@ class Panel(NamedTuple):
         Its extents.
     pieces : tuple of Piece
         Where it is.
-    key : int
+    key : tuple
         Equal for tiles that need the same of it.
     slot : int or None
         The memory that it moves through; ``None`` if one shard on the device has all of it.
@@ -109,7 +116,7 @@ class Panel(NamedTuple):
 
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
-    key: int
+    key: tuple[Any, ...]
     slot: int | None
 
 
@@ -131,17 +138,36 @@ class Share:
         Its ordinal.
     tiles : tuple of Tile
         Parts of C, in their order; all of K each.
-    up, down : int
-        The bytes of operands that it gets from other devices, and of C that it sends to them.
     steps : tuple of Step
         What each tile needs, and where.
     """
 
     device: int
     tiles: tuple[Tile, ...]
-    up: int
-    down: int
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step, ...]
+
+
+class Action(NamedTuple):
+    """What the host begins: a copy of a piece to a device, or the kernels of a tile.
+
+    Attributes
+    ----------
+    device, step : int
+        Where, and for which of its tiles.
+    name : str
+        Which array the piece is of; empty for kernels.
+    piece : int
+        Its index among the pieces of the panel.
+    source : tuple of int, optional
+        A device that has the piece already, for which of its tiles, and the index there; by
+        default the piece comes from its shard.
+    """
+
+    device: int
+    step: int
+    name: str = ""
+    piece: int = 0
+    source: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -152,12 +178,20 @@ class Spread:
     ----------
     shares : tuple of Share
         One for each device that has work.
-    seconds : float
-        The expected time.
+    ends : tuple of float
+        When each of them is expected to end, in seconds.
+    actions : tuple of Action
+        What is begun, in this order; a source is always filled before.
     """
 
     shares: tuple[Share, ...]
-    seconds: float
+    ends: tuple[float, ...]
+    actions: tuple[Action, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The expected time."""
+        return max(self.ends)
 
 
 class Extents(NamedTuple):
@@ -250,47 +284,16 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cos
     >>> [(share.device, len(share.tiles)) for share in found.shares]
     [(0, 1), (1, 4)]
     """
-    order = _in_order(held, devices)
-    best: Spread | None = None
+    order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
-        product = _Product(extents, held, tuple(order[:count]), cost, rate)
-        for grid in _grids(extents,
-                           count) if best is None or cost.seconds / count <= best.seconds else ():
-            found = _divided(product, grid, finer)
-            if best is None or found.seconds <= best.seconds:
-                best = found
-    assert best is not None
-    return replace(best, shares=tuple(replace(share, steps=_steps(share, extents, held, slots))
-                                      for share in best.shares))
-
-
-def _steps(share: Share, extents: Extents, held: Operands,
-           most_slots: int | None) -> tuple[Step, ...]:
-    """What the tiles of a share need."""
-    found: list[list[Panel]] = []
-    for one in held:
-        keys: dict[tuple[tuple[int, int], ...], int] = {}
-        panels = []
-        for tile in share.tiles:
-            region = {axis: extents.bounds(tile, axis) for axis in one.axes}
-            pieces = tuple(_piece(one, part, {**region, one.axis: bounds}, region)
-                           for part, *bounds in one.met(*region[one.axis]))
-            here = len(pieces) == 1 and pieces[0].device == share.device
-            key = 0 if here else keys.setdefault((*region.values(),), len(keys))
-            slot = None if here else key % most_slots if most_slots else key
-            panels.append(Panel(tuple(stop - start for start, stop in region.values()), pieces,
-                                key, slot))
-        found.append(panels)
-    return tuple(Step(*panels) for panels in zip(*found, strict=True))
-
-
-def _piece(held: Held, part: Part, box: Mapping[str, Sequence[int]],
-           region: Mapping[str, tuple[int, int]]) -> Piece:
-    """The box of a region that a part holds."""
-    inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds))
-              for axis, bounds in box.items()]
-    within = [slice(*(x - region[axis][0] for x in bounds)) for axis, bounds in box.items()]
-    return Piece(held.parts.index(part), part.device, tuple(inside), tuple(within))
+        product = _Product(extents, held, tuple(order[:count]), cost, rate, slots)
+        for grid in _grids(extents, count) if cost.seconds / count <= least else ():
+            seconds = _divided(product, grid, finer, _CUTS[:1]).seconds
+            likely.append((seconds, count, product, grid))
+            least = min(least, seconds)
+    likely.sort(key=lambda one: one[:2])
+    return min((_divided(product, grid, finer, _CUTS) for _s, _c, product, grid in likely[:_KEPT]),
+               key=lambda found: found.seconds)
 
 
 def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
@@ -311,15 +314,6 @@ def _grids(extents: Extents, count: int) -> Iterator[dict[str, int]]:
             yield {"m": rows, "n": count // rows}
 
 
-class _Moved(NamedTuple):
-    """What moves between a device and others: bytes there, bytes within the device, and the seconds
-    that it takes."""
-
-    bytes: float
-    inside: float
-    seconds: float
-
-
 @dataclass(frozen=True)
 class _Product:
     """What is divided, among which devices."""
@@ -329,108 +323,199 @@ class _Product:
     devices: tuple[int, ...]
     cost: Cost
     rate: Callable[[int, int], float]
-    known: dict[Any, _Moved] = field(default_factory=dict)
+    slots: int | None = None
+    known: dict[Any, Panel] = field(default_factory=dict)
 
-    def moved(self, name: str, device: int, tile: Tile, leaves: bool = False) -> _Moved:
-        """What a tile needs of A, B or C and others hold, or what it gives them of C."""
-        one, extents = getattr(self.held, name), self.extents
-        key = name, device, *extents.bounds(tile, one.axis), leaves
-        if (found := self.known.get(key)) is None:
-            found = self.known[key] = self._of_all(one, device, extents.bounds(tile, one.axis),
-                                                   leaves)
-        share = 1.0
+    def panels(self, tile: Tile) -> list[Panel]:
+        """What a tile needs of A and B, and where it goes in C."""
+        bounds = {axis: self.extents.bounds(tile, axis) for axis in Tile._fields}
+        found = []
+        for name, one in zip(AXES, self.held, strict=True):
+            region = [bounds[axis] for axis in one.axes]
+            key = name, *region
+            if key not in self.known:
+                self.known[key] = Panel(
+                    tuple(stop - start for start, stop in region),
+                    tuple(self._piece(name, part, {**bounds, one.axis: (low, high)}, bounds)
+                          for part, low, high in one.met(*bounds[one.axis])), key, None)
+            found.append(self.known[key])
+        return found
+
+    def _piece(self, name: str, part: Part, box: Mapping[str, tuple[int, int]],
+               region: Mapping[str, tuple[int, int]]) -> Piece:
+        """The box of a region that a part holds."""
+        one: Held = getattr(self.held, name)
+        inside, within, size = list[slice](), list[slice](), float(one.bytes)
         for axis in one.axes:
-            if axis != one.axis:
-                share *= extents.length(tile, axis) / max(extents.of(axis), 1)
-        return _Moved(*(share * number for number in found))
+            (low, high), first = box[axis], part.start * (axis == one.axis)
+            inside.append(slice(low - first, high - first))
+            within.append(slice(low - region[axis][0], high - region[axis][0]))
+            size *= (high - low) / self.extents.of(axis)
+        return Piece(one.parts.index(part), part.device, tuple(inside), tuple(within),
+                     (name, *(box[axis] for axis in one.axes)), size)
 
-    def _of_all(self, one: Held, device: int, bounds: tuple[int, int], leaves: bool) -> _Moved:
-        """The same of a range of the axis that is divided, and all of the others."""
-        total = inside = seconds = 0.0
-        parts = list(one.met(*bounds))
-        for part, low, high in parts:
-            size = one.bytes * (high - low) / self.extents.of(one.axis)
-            if part.device == device:
-                inside += size
-                continue
-            total += size
-            seconds += size / self.rate(device, part.device) if leaves \
-                else size * _readers(one, self.devices) / self.rate(part.device, device)
-        inside = inside if len(parts) > 1 else 0.0
-        return _Moved(total, inside, seconds + inside / _INSIDE)
+    def missing(self, device: int, tile: Tile) -> dict[str, int]:
+        """The bytes of each array that a tile reads or writes and other devices hold."""
+        return {name: int(sum(piece.bytes for piece in panel.pieces if piece.device != device))
+                for name, panel in zip(AXES, self.panels(tile), strict=True)}
 
     def seconds(self, tile: Tile) -> float:
         """The time of a tile on a device that has all that it needs."""
         return self.cost.of(self.extents, *(self.extents.length(tile, axis)
                                             for axis in ("batch", "m", "n"))) + _LAUNCHES
 
-    def run(self, device: int, tiles: Sequence[Tile]) -> tuple[float, int, int]:
-        """The time of tiles that follow each other while operands arrive in the same order and
-        results leave; the bytes that come from other devices, and those that go there.
-        """
-        # when copies in, kernels and copies out have ended
-        arrived = computed = left = 0.0
-        up = down = 0.0
-        there: dict[Any, float] = {}
-        for tile in tiles:
-            ready = 0.0
-            for name in "abc" if self.held.c.read else "ab":
-                key = name, *(self.extents.bounds(tile, axis)
-                              for axis in getattr(self.held, name).axes)
-                if key not in there:
-                    moved = self.moved(name, device, tile)
-                    arrived += moved.seconds
-                    up += moved.bytes
-                    there[key] = arrived if moved.seconds else 0.0
-                ready = max(ready, there[key])
-            computed = max(computed, ready) + self.seconds(tile)
-            leaving = self.moved("c", device, tile, leaves=True)
-            if leaving.bytes:
-                down += leaving.bytes
-                left = max(left, computed) + leaving.seconds
-        return max(computed, left), int(up), int(down)
+    def steps(self, device: int, tiles: Sequence[Tile]) -> tuple[Step, ...]:
+        """What the tiles of a device need."""
+        found: list[list[Panel]] = []
+        for panels in zip(*map(self.panels, tiles), strict=True):
+            keys: dict[Any, int] = {}
+            found.append([panel if [piece.device for piece in panel.pieces] == [device]
+                          else panel._replace(slot=keys.setdefault(panel.key, len(keys))
+                                              % (self.slots or len(tiles)))
+                          for panel in panels])
+        return tuple(Step(*panels) for panels in zip(*found, strict=True))
 
 
-def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
+class _Course:
+    """Tiles of all devices while operands arrive and results leave: what is begun, and when it
+    ends.
+
+    A piece comes from its shard or from a device that has it already: over the fastest link, then
+    from the one that has passed it on least. So it leaves its shard, and a group of devices with
+    faster links, once. Only one copy at a time leaves a device by links of one rate.
+    """
+
+    def __init__(self, product: _Product, cells: Sequence[tuple[Tile, ...]]):
+        self.product, self.cells = product, dict(zip(product.devices, cells, strict=True))
+        self.steps = {device: product.steps(device, tiles)
+                      for device, tiles in self.cells.items()}
+        self.names = "abc" if product.held.c.read else "ab"
+        self.sent = Counter[Any]()                      # how often a device passes a piece on
+        # devices that have a piece: since when, and which tile's panel it is in, and where
+        self.there: dict[Any, dict[int, tuple[float, tuple[int, int, int]]]] = {}
+        self.ready = defaultdict[Any, float](float)     # a panel on a device
+        self.free = defaultdict[Any, float](float)      # a link, or the kernels of a device
+
+    def run(self) -> Spread:
+        """Follow everything in the order in which the host begins it: in turns of all devices."""
+        actions: list[Action] = []
+        turns = [self._asked(device) for device in reversed(self.cells)]
+        while turns:
+            for turn in [*turns]:
+                if action := next(turn, None):
+                    actions.append(self._begun(action, len(actions) * _ASKING))
+                else:
+                    turns.remove(turn)
+        shares = tuple(Share(device, tiles, self.steps[device])
+                       for device, tiles in self.cells.items())
+        return Spread(shares, tuple(self.free[device, "end"] for device in self.cells),
+                      tuple(actions))
+
+    def _asked(self, device: int) -> Iterator[Action]:
+        """The copies for a tile of a device, then its kernels, tile after tile."""
+        held = dict[Any, Panel]()
+        for i, step in enumerate(self.steps[device]):
+            for name, panel in zip(self.names, step, strict=False):
+                before = held.get((name, panel.slot))
+                if panel.slot is None or (before and before.key == panel.key):
+                    continue
+                for piece in before.pieces if before else ():
+                    self.there.get(piece.key, {}).pop(device, None)
+                held[name, panel.slot] = panel
+                # its own first, then those of the next devices: no two begin with the same one
+                for at in sorted(range(len(panel.pieces)), key=lambda at: (
+                        panel.pieces[at].device < device, panel.pieces[at].device)):
+                    yield Action(device, i, name, at)
+            yield Action(device, i)
+
+    def _begun(self, action: Action, now: float) -> Action:
+        """Follow one action; of a copy, say where the piece comes from."""
+        device, step = action.device, self.steps[action.device][action.step]
+        if not action.name:
+            done = self.free[device, "kernels"] = self.product.seconds(
+                self.cells[device][action.step]) + max(
+                    now, self.free[device, "kernels"],
+                    *(self.ready[device, name, getattr(step, name).key] for name in self.names))
+            for piece in step.c.pieces:
+                done = max(done, self._copied("down", device, piece.device, piece.bytes,
+                                              self.free[device, "kernels"]))
+            self.free[device, "end"] = max(self.free[device, "end"], done)
+            return action
+        panel: Panel = getattr(step, action.name)
+        piece = panel.pieces[action.piece]
+        there = self.there.setdefault(piece.key, {})
+        origin = device if piece.device == device else min(
+            {piece.device, *there}, key=lambda one: (-self.product.rate(one, device),
+                                                     self.sent[piece.key, one]))
+        self.sent[piece.key, origin] += 1
+        since, source = there.get(origin, (0.0, None))
+        end = self._copied("up", origin, device, piece.bytes, max(now, since))
+        self.ready[device, action.name, panel.key] = end        # of the last piece
+        if origin != device:
+            there[device] = end, (device, action.step, action.piece)
+        return Action(*action[:4], source)
+
+    def _copied(self, way: str, origin: int, to: int, size: float, begin: float) -> float:
+        """When a copy ends: of an operand to a device, or of a result from it."""
+        if origin == to:                        # meanwhile
+            return begin
+        rate = self.product.rate(origin, to)
+        links = (origin, way, rate), (to, way)
+        end = max(begin, *(self.free[link] for link in links)) + size / rate
+        self.free.update(dict.fromkeys(links, end))
+        return end
+
+
+_Way = tuple[str, bool, tuple[int, int], bool]
+"""How parts of C are cut into tiles: along which axis, whether first comes what needs the device's
+own part of an operand, one of :data:`_CUTS`, and whether the last tile is small, too."""
+
+
+def _divided(product: _Product, grid: dict[str, int], finer: int,
+             cuts: Sequence[tuple[int, int]]) -> Spread:
     """One way to divide: first equally, then so that devices that wait for others get less."""
-    devices = product.devices
     parts = {axis: [1 / count] * count for axis, count in grid.items()}
-    shares, times = _shares(product, parts, finer)
     axes = [axis for axis, count in grid.items() if count > 1]
-    for _round in range(_ROUNDS if len(axes) == 1 else 0):
-        level = sum(times) / len(times)
-        parts = {**parts, axes[0]: [part - (time - level) / product.cost.seconds
-                                    for part, time in zip(parts[axes[0]], times, strict=True)]}
-        if min(parts[axes[0]]) < _LEAST_SHARE:
+    held, best = product.held, None
+    ways: list[_Way] = [
+        way for axis in (("batch",) if product.extents.batch > 1 else ("m", "n"))
+        for way in combinations_of((axis,), {False, any(one.axis == axis and len(one.parts) > 1
+                                                        for one in held[:2])}, cuts, (False, True))]
+    for _round in range(1 + _ROUNDS if len(axes) == 1 and len(cuts) > 1 else 1):
+        tried = list[tuple[Spread, _Way]]()
+        for way in ways:
+            cells = [_tiles(product, *cell, way, finer) for cell in _cells(product, parts)]
+            if all(cells != [share.tiles for share in other.shares] for other, _way in tried):
+                tried.append((_Course(product, cells).run(), way))
+        # of those that end at the same time the one with the fewest copies and tiles
+        tried.sort(key=lambda one: (round(one[0].seconds / product.cost.seconds, 4),
+                                    len(one[0].actions)))
+        if best is not None and tried[0][0].seconds >= best.seconds:
             break
-        weighted, better = _shares(product, parts, finer)
-        if max(better) >= max(times):
-            break
-        shares, times = weighted, better
-    return Spread(shares, max(times) + _CALL * (len(devices) - 1))
+        best, ways = tried[0][0], [way for _found, way in tried[:_KEPT]]
+        if len(axes) == 1:
+            level = sum(best.ends) / len(best.ends)
+            parts[axes[0]] = [max(0.0, part - (end - level) / product.cost.seconds)
+                              for part, end in zip(parts[axes[0]], best.ends, strict=True)]
+    assert best is not None
+    return best
 
 
-def _shares(product: _Product, fractions: dict[str, list[float]],
-            finer: int) -> tuple[tuple[Share, ...], list[float]]:
-    extents, held, devices = product.extents, product.held, product.devices
-    ranges = [_cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices))
+def _cells(product: _Product,
+           fractions: dict[str, list[float]]) -> Iterator[tuple[int, Tile]]:
+    """The part of each device."""
+    ranges = [_cut(product.extents.of(axis), parts,
+                   _held_cuts(product.held, axis, len(parts), product.devices))
               for axis, parts in fractions.items()]
-    shares, times = [], []
-    for device, cell in zip(devices, combinations_of(*ranges), strict=True):
-        tile = Tile(_ALL, _ALL, _ALL, _ALL)._replace(**dict(zip(fractions, cell, strict=True)))
-        tiles = _tiles(product, device, tile, finer)
-        seconds, up, down = product.run(device, tiles)
-        shares.append(Share(device, tiles, up, down))
-        times.append(seconds)
-    return tuple(shares), times
+    for device, cell in zip(product.devices, combinations_of(*ranges), strict=True):
+        yield device, Tile(_ALL, _ALL, _ALL, _ALL)._replace(**dict(zip(fractions, cell,
+                                                                       strict=True)))
 
 
 def _held_cuts(held: Operands, axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
     """Where operands or C are divided already, if each of the devices has its part."""
-    for one in held:
-        if one.axis == axis and len(one.parts) == count > 1 and [part.device for part in one.parts] == [*devices][:count]:
-            return [part.stop for part in one.parts[:-1]]
-    return None
+    return next(([part.stop for part in one.parts[:-1]] for one in held if one.axis == axis
+                 and [part.device for part in one.parts] == [*devices[:count]]), None)
 
 
 def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> list[slice]:
@@ -444,94 +529,68 @@ def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> lis
     return [slice(i, j) for i, j in pairwise(ends)]
 
 
-def _tiles(product: _Product, device: int, tile: Tile, finer: int) -> tuple[Tile, ...]:
+def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) -> tuple[Tile, ...]:
     """The part of a device in tiles, so that it is computed while operands arrive and results
     leave.
 
     They are few: what an algorithm makes of the operand that they share, planes or residues, is
     made again for each. The first one needs what is here already, or is small, since nothing is
     computed before it is there; each of the next is as large as what arrives meanwhile; and the
-    last one is small if C leaves.
+    last one is small if C leaves. Devices that need the same panels cut them in the same way.
     """
     if not all(product.extents.length(tile, axis) for axis in ("batch", "m", "n")):
         return ()
-    missing = {name: int(product.moved(name, device, tile).bytes) for name in "abc"}
+    axis, own, (least, growth), leaves = way
+    missing = product.missing(device, tile)
     moves = sum(missing.values()) // _TILE_BYTES
-    if finer > 1:
-        return _finer_tiles(product, tile, missing, min(_MOST_TILES, moves) * finer, finer)
     if moves < 2:
         return (tile,)
-    # of those that end at the same time the first one
-    return min(_tilings(product, device, tile, missing, moves),
-               key=lambda tiles: round(product.run(device, tiles)[0] / product.cost.seconds, 4))
+    if finer > 1:
+        return _finer_tiles(product, tile, axis == "batch", finer)
+    first, last = _own_first(product, device, tile, axis) if own else ([], tile)
+    count = min(least, moves, product.extents.length(last, axis)
+                // (1 if axis == "batch" else _LEAST_EXTENT))
+    if count < 2:
+        return (*first, last)
+    arrives = any(missing[name] for name in "ab" if axis in AXES[name])
+    return (*first, *_cut_tile(product, last, axis, _growing(
+        1 / count, growth if arrives else 0, leaves and missing["c"] > 0)))
 
 
-def _tilings(product: _Product, device: int, tile: Tile, missing: dict[str, int],
-             moves: int) -> Iterator[tuple[Tile, ...]]:
-    """Ways to cut a part along one axis."""
-    yield (tile,)
-    others = {part.device for one in (product.held.a, product.held.b)
-              for part in one.parts} - {device}
-    slowest = min((product.rate(other, device) for other in others), default=1.0)
-    for axis in ("batch",) if product.extents.length(tile, "batch") > 1 else ("m", "n"):
-        arriving = missing["a"] + missing["b"] if axis == "batch" else missing["a" if axis == "m" else "b"]
-        most = product.extents.length(tile, axis) // (1 if axis == "batch" else _LEAST_EXTENT)
-        for inner in _by_place(product, device, tile, axis):
-            if len(inner) > 1:
-                yield inner
-            *first, last = inner
-            share = product.extents.length(last, axis) / product.extents.length(tile, axis)
-            for count in _COUNTS:
-                if count > min(moves, most * share):
-                    break
-                for leaves in (False, True) if missing["c"] else (False,):
-                    pieces = _growing(1 / count, arriving / slowest, product.seconds(tile), leaves)
-                    yield (*first, *_cut_tile(product, last, axis, pieces))
-
-
-def _by_place(product: _Product, device: int, tile: Tile, axis: str) -> Iterator[tuple[Tile, ...]]:
-    """What needs the device's own part of an operand before the rest, and a tile as it is."""
-    for one in (product.held.a, product.held.b):
+def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
+    """What needs the device's own part of an operand, and the rest: what comes after that part, and
+    then what comes before it."""
+    for one in product.held[:2]:
         own = [part for part in one.parts if part.device == device]
         if one.axis == axis and len(one.parts) > len(own) == 1:
             start, stop = product.extents.bounds(tile, axis)
             low, high = max(start, own[0].start), min(stop, own[0].stop)
-            if low < high and (start, stop) != (low, high):
-                rest = sorted(((start, low), (high, stop)), key=lambda part: part[1] - part[0])
-                yield tuple(tile._replace(**{axis: slice(*part)}) for part in ((low, high), *rest)
-                            if part[0] < part[1])
-    yield (tile,)
+            if low < high:
+                *found, last = (tile._replace(**{axis: slice(*part)})
+                                for part in ((low, high), (high, stop), (start, low))
+                                if part[0] < part[1])
+                return found, last
+    return [], tile
 
 
-def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: int,
-                 finer: int) -> tuple[Tile, ...]:
-    """Many equal tiles along both axes."""
-    if count < 2:
-        return (tile,)
-    here = {axis: product.extents.length(tile, axis) for axis in ("batch", "m", "n")}
-    along_m = (missing["a"], here["m"]) >= (missing["b"], here["n"])
-    axis = "batch" if here["batch"] > 1 else "m" if along_m else "n"
-    count = min(count, here[axis] if axis == "batch"
-                else max(1, here[axis] * finer // _LEAST_EXTENT))
-    if axis == "batch":
-        return tuple(_cut_tile(product, tile, axis, [1 / count] * count))
-    other = "n" if axis == "m" else "m"
-    parts, found = min(finer, here[other]), list[Tile]()
-    for i, part in enumerate(_cut_tile(product, tile, other, [1 / parts] * parts)):
-        inner = _cut_tile(product, part, axis, [1 / count] * count)
-        # there and back, so that panels are used again
-        found += inner[::-1] if i % 2 else inner
+def _finer_tiles(product: _Product, tile: Tile, batch: bool, finer: int) -> tuple[Tile, ...]:
+    """Many equal tiles along both axes, there and back, so that panels are used again."""
+    found, most = list[Tile](), [1 / (_MOST_TILES * finer)] * (_MOST_TILES * finer)
+    if batch:
+        return tuple(_cut_tile(product, tile, "batch", most))
+    for i, part in enumerate(_cut_tile(product, tile, "n", [1 / finer] * finer)):
+        found += _cut_tile(product, part, "m", most)[::-1 if i % 2 else 1]
     return tuple(found)
 
 
-def _growing(least: float, arrives: float, work: float, leaves: bool) -> list[float]:
+def _growing(least: float, growth: float, leaves: bool) -> list[float]:
     """The parts of a share that follow each other: the least first if something arrives, and last
     if something leaves."""
     last = [least] if leaves else []
     left = 1 - sum(last)
     found: list[float] = []
     while left > least / 2:
-        step = (least if not found else found[-1] * max(1.0, work / arrives)) if arrives else left
+        step = (found[-1] * growth if found else least) if growth else left
         found.append(left if left - step < least else step)
         left -= found[-1]
     return found + last
@@ -543,8 +602,3 @@ def _cut_tile(product: _Product, tile: Tile, axis: str, fractions: Sequence[floa
     parts = _cut(product.extents.length(tile, axis), fractions, None)
     return [tile._replace(**{axis: slice(start + part.start, start + part.stop)})
             for part in parts if part.stop > part.start]
-
-
-def _readers(held: Held, devices: Sequence[int]) -> int:
-    """How many devices read from one at the same time."""
-    return len(devices) - (held.parts[0].device in devices) if len(held.parts) == 1 else 1

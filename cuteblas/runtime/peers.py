@@ -3,8 +3,8 @@ the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from queue import Queue
 from threading import Thread, local
@@ -14,13 +14,13 @@ from .._forks import BACKGROUND, forget_in_children
 from .devices import require_gpu
 from .errors import check, require
 
-__all__ = ["LANES", "Holding", "Lane", "Mode", "Peers", "peers"]
+__all__ = ["Holding", "Lane", "Mode", "Peers", "peers"]
 
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
-Lane = Literal["kernels", "in", "out"]
-"""A stream of a device: its current one, that of copies to it, or that of copies from it."""
-LANES: tuple[Lane, ...] = "kernels", "in", "out"
+Lane = Literal["kernels", "in", "inside", "out"]
+"""A stream of a device: its current one, that of copies to it, that of copies within it, which may
+wait for kernels to end, or that of copies from it."""
 
 _AHEAD = 1                              # calls whose arrays are held behind those of another one
 
@@ -83,11 +83,10 @@ class Peers(Holding):
         """The number of devices."""
         return self._runtime.getDeviceCount()
 
-    @contextmanager
-    def on(self, device: int) -> Iterator[None]:
+    def on(self, device: int) -> AbstractContextManager[Any]:
         """Make a device the current one."""
-        with self._cupy.cuda.Device(device):
-            yield
+        return (nullcontext() if self._runtime.getDevice() == device
+                else self._cupy.cuda.Device(device))
 
     # -- order -------------------------------------------------------------------------------------
     def _stream(self, device: int, lane: Lane) -> Any:

@@ -1,10 +1,9 @@
 """``python docs/performance/devices_predicted.py``: what the model of ``planning/sharding.py``
-expects of 2 to 64 GPUs.
+expects of 2, 4 and 8 GPUs.
 
 Nothing is measured here, and nothing needs a GPU. The time of a product on one H200 is planning's
 estimate; bytes go from a GPU to another one of its host by 376 GB/s (measured between two H200,
-NVLink: docs/performance/history.md), to one of another host by 45 GB/s (assumed: a 400 Gbit/s
-adapter for each GPU). Hosts have 8 GPUs. The printed table is that of docs/scaling.md.
+NVLink: docs/performance/history.md). The printed table is that of docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ import numpy as np
 import cuteblas
 from cuteblas.planning.sharding import AXES, Cost, Extents, Held, Operands, Part, spread
 
-NVLINK, NETWORK, GPUS_OF_A_HOST = 376e9, 45e9, 8
+NVLINK = 376e9
 CASES = (("float32", 16384), ("float64", 16384), ("float16", 16384), ("float32", 32768),
          ("float64", 32768))
-OF_A_CLUSTER = (("float32", 65536), ("float64", 65536))
 
 
 def rate(one: int, other: int) -> float:
     """Bytes in a second from a GPU to another one."""
-    return NVLINK if one // GPUS_OF_A_HOST == other // GPUS_OF_A_HOST else NETWORK
+    return NVLINK
 
 
 def held(name: str, n: int, itemsize: int, devices: int, axis: str) -> Held:
@@ -51,14 +49,11 @@ def main() -> None:
         "| square matrices, H200 | one GPU, estimated | GPUs | from one GPU | A and C by rows, B by rows |"
     )
     print("|---|---:|---:|---:|---:|")
-    for dtype, n in (*CASES, *OF_A_CLUSTER):
+    for dtype, n in CASES:
         whole, itemsize = cost(dtype, n), np.dtype(dtype).itemsize
-        for count in (64,) if (dtype, n) in OF_A_CLUSTER else (2, 4, 8):
+        for count in (2, 4, 8):
             ratios = []
             for parts in (1, count):
-                if count > GPUS_OF_A_HOST and parts == 1:
-                    ratios.append("")
-                    continue
                 operands = Operands(held("a", n, itemsize, parts, "m"),
                                     held("b", n, itemsize, parts, "k"),
                                     held("c", n, itemsize, parts, "m"))

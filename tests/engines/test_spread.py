@@ -131,7 +131,7 @@ class Witness:
 
 @pytest.fixture
 def small(monkeypatch):
-    for name, value in (("_ROWS", 4), ("_TILE_BYTES", 64), ("_LEAST_EXTENT", 3), ("_CALL", 0.0),
+    for name, value in (("_ROWS", 4), ("_TILE_BYTES", 64), ("_LEAST_EXTENT", 3), ("_ASKING", 0.0),
                         ("_LAUNCHES", 0.0)):
         monkeypatch.setattr(sharding, name, value)
     monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)

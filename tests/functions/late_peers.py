@@ -98,7 +98,8 @@ class LatePeers:
     def copy(self, lane, target, source, width, modes):
         # what a lane reads from a device must have been computed before: it follows that device's
         # launches
-        assert lane[1] == "in" or self.followed.get(lane, {}).get(source[0], 0) == self.launches[source[0]], \
+        seen = self.followed.get(lane, {})
+        assert lane[1] != "out" or seen.get(source[0], 0) == self.launches[source[0]], \
             "a result may leave before its kernel has ended"
         assert lane[1] == "out" or self.read.get(target, 0) <= self.followed.get(lane, {}).get(
             lane[0], 0

@@ -26,7 +26,7 @@ def small(monkeypatch):
     monkeypatch.setattr(sharding, "_ROWS", 4)
     monkeypatch.setattr(sharding, "_TILE_BYTES", 64)
     monkeypatch.setattr(sharding, "_LEAST_EXTENT", 3)
-    monkeypatch.setattr(sharding, "_CALL", 0.0)
+    monkeypatch.setattr(sharding, "_ASKING", 0.0)
     monkeypatch.setattr(sharding, "_LAUNCHES", 0.0)
     monkeypatch.setattr(peer_copies, "_LEAST_RUN", 16)
     monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)
@@ -420,11 +420,11 @@ def test_devices_of_the_environment(monkeypatch):
         settings.devices_of_environment.__wrapped__()
 
 
-@pytest.mark.parametrize(("arrives", "leaves", "expected"), [
-    (1.0, False, [1 / 8, 7 / 8]), (1.0, True, [1 / 8, 6 / 8, 1 / 8]), (0.0, True, [7 / 8, 1 / 8]),
-    (5.0, False, [1 / 8, 2 / 8, 4 / 8, 1 / 8]), (20.0, False, [1 / 8] * 8)])
-def test_tiles_grow_as_fast_as_operands_arrive(arrives, leaves, expected):
-    assert sharding._growing(1 / 8, arrives, 10.0, leaves) == pytest.approx(expected)
+@pytest.mark.parametrize(("growth", "leaves", "expected"), [
+    (8, False, [1 / 8, 7 / 8]), (8, True, [1 / 8, 6 / 8, 1 / 8]), (0, True, [7 / 8, 1 / 8]),
+    (2, False, [1 / 8, 2 / 8, 4 / 8, 1 / 8]), (1, False, [1 / 8] * 8)])
+def test_tiles_grow(growth, leaves, expected):
+    assert sharding._growing(1 / 8, growth, leaves) == pytest.approx(expected)
 
 
 # -- further functions -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -37,6 +38,21 @@ def test_a_part_costs_what_is_made_for_it():
     assert Cost(5.0).of(extents, 1, 4, 3) == pytest.approx(1.25)
 
 
+def moved(found, name="abc"):
+    """The bytes that go from a device to another one, by both."""
+    steps, sent = {share.device: share.steps for share in found.shares}, Counter()
+    for action in found.actions:
+        panel = getattr(steps[action.device][action.step], action.name or "c")
+        if action.name:
+            piece = panel.pieces[action.piece]
+            origin = action.source[0] if action.source else piece.device
+            sent[origin, action.device] += piece.bytes * (action.name in name)
+        elif panel.slot is not None and "c" in name:
+            for piece in panel.pieces:
+                sent[action.device, piece.device] += piece.bytes
+    return {link: round(size) for link, size in sent.items() if link[0] != link[1] and size}
+
+
 def test_a_device_begins_with_what_it_has():
     """A by rows and B by columns: nobody waits for the first tile, and C does not move."""
     found = divided(held("a", "m", [N // 2]), held("b", "n", [N // 2]), held("c", "m", [N // 2]))
@@ -44,7 +60,7 @@ def test_a_device_begins_with_what_it_has():
     assert [[ranges(tile) for tile in share.tiles]
             for share in found.shares] == [[[halves[0], halves[0]], [halves[0], halves[1]]],
                                            [[halves[1], halves[1]], [halves[1], halves[0]]]]
-    assert [(share.up, share.down) for share in found.shares] == [(2 * N * N, 0)] * 2
+    assert moved(found) == {(0, 1): 2 * N * N, (1, 0): 2 * N * N}
     assert all(step.b.slot is None for share in found.shares for step in share.steps[:1])
 
 
@@ -64,40 +80,126 @@ def test_tiles_are_few_where_operands_are_made_ready_for_each():
 @pytest.mark.parametrize("prepare", [0.0, 1e-3, 3e-3])
 def test_devices_end_at_the_same_time(prepare):
     whole = [held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))]
-    cost = Cost(34e-3, prepare / N**2)
-    found = divided(*whole, cost=cost)
-    product = sharding._Product(Extents(1, N, N, N), Operands(*whole), (0, 1), cost,
-                                lambda i, j: 390e9)
-    times = [product.run(share.device, share.tiles)[0] for share in found.shares]
-    assert max(times) < 1.03 * min(times)
-    assert found.seconds == pytest.approx(max(times) + sharding._CALL)
+    found = divided(*whole, cost=Cost(34e-3, prepare / N**2))
+    assert max(found.ends) < 1.03 * min(found.ends)
+    assert found.seconds == max(found.ends)
 
 
-def test_a_share_by_hand():
+# -- courses by hand: an array is a second of a link, or ten by PCIe -------------------------------
+def all_to_all(one, other):
+    return 4.0 * N * N
+
+
+def pairs(one, other):
+    return 4.0 * N * N / (1 if one // 2 == other // 2 else 10)
+
+
+def pcie(one, other):
+    return 0.4 * N * N
+
+
+def course(arrays, cells, rate=all_to_all, seconds=1.0):
+    """What becomes of tiles, each a range of rows and one of columns, of each device."""
+    product = sharding._Product(Extents(1, N, N, N), Operands(*arrays), tuple(range(len(cells))),
+                                Cost(seconds), rate)
+    return sharding._Course(product, [tuple(sharding.Tile(slice(None), slice(*m), slice(*n),
+                                                          slice(None)) for m, n in cell)
+                                      for cell in cells]).run()
+
+
+def rows(name, count):
+    """An array in equal parts by rows."""
+    return held(name, AXES[name][1], [N * i // count for i in range(1, count)], range(count))
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The host asks for everything at once."""
+    monkeypatch.setattr(sharding, "_ASKING", 0.0)
+    monkeypatch.setattr(sharding, "_LAUNCHES", 0.0)
+
+
+def test_a_share_by_hand(at_once):
     """B comes in two parts, of which the second one is computed while the first result leaves."""
     whole = [held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))]
-    product = sharding._Product(Extents(1, N, N, N), Operands(*whole), (0, 1), Cost(1.0),
-                                lambda i, j: float(N * N))
-    tiles = [sharding.Tile(slice(None), slice(0, N // 2), part, slice(None))
-             for part in (slice(0, N // 4), slice(N // 4, N))]
-    # seconds: A's half and a quarter of B 2 + 1, the rest of B 3; an eighth of C, then three of
-    # them, which leave in 0.5 and 1.5
-    first, second = 1 / 8 + sharding._LAUNCHES, 3 / 8 + sharding._LAUNCHES
-    seconds, up, down = product.run(1, tiles)
-    assert seconds == pytest.approx(max(3 + first, 6) + second + 1.5)
-    assert (up, down) == (6 * N * N, 2 * N * N)
-    assert product.run(0, tiles)[0] == pytest.approx(first + second)
+    upper, lower, columns = (0, N // 2), (N // 2, N), [(0, N // 4), (N // 4, N)]
+    found = course(whole, [[(upper, (0, N))], [(lower, part) for part in columns]])
+    # seconds: A's half and a quarter of B 0.5 + 0.25, the rest of B 0.75; an eighth of C, then
+    # three of them, which leave in 0.125 and 0.375
+    assert found.ends == pytest.approx((0.5, max(0.75 + 0.125, 1.5) + 0.375 + 0.375))
+    assert moved(found) == {(0, 1): 6 * N * N, (1, 0): 2 * N * N}
 
 
-def test_a_tile_waits_for_the_last_of_its_operands():
-    """A's half comes in 2 seconds, B is there, and the half of C leaves in 2 more."""
-    a, b, c = held("a", "m"), held("b", "k", devices=(1,)), held("c", "m")
-    product = sharding._Product(Extents(1, N, N, N), Operands(a, b, c), (0, 1), Cost(1.0),
-                                lambda i, j: float(N * N))
-    half = sharding.Tile(slice(None), slice(0, N // 2), slice(None), slice(None))
-    seconds, up, down = product.run(1, [half])
-    assert seconds == pytest.approx(2 + 1 / 2 + sharding._LAUNCHES + 2)
-    assert (up, down) == (2 * N * N, 2 * N * N)
+def test_one_device_by_hand(at_once):
+    found = course([held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))],
+                   [[((0, N), (0, N))]])
+    assert found.ends == (1.0,)
+    assert found.actions == (sharding.Action(0, 0),)
+
+
+def test_three_devices_by_hand(at_once):
+    """All on the first: it sends a third of A to each and B once, in halves."""
+    thirds, halves = [0, N // 3, 2 * N // 3, N], [(0, N // 2), (N // 2, N)]
+    cut = held("c", "m", thirds[1:3], range(3))
+    cells = [[(part, (0, N))] if not i else [(part, half) for half in halves]
+             for i, part in enumerate(pairwise(thirds))]
+    found = course([held("a", "m"), held("b", "k"), cut], cells, seconds=3.0)
+    # A: to 2 until 1/3, to 1 until 2/3; B from 0 to 2 from 2/3 to 7/6 and on to 5/3, and from
+    # there to 1 half a second later; a tile is half a second
+    assert found.ends == pytest.approx((1.0, 5 / 3 + 1, 7 / 6 + 1), rel=1e-3)
+    assert moved(found, "b") == {(0, 2): 4 * N * N, (2, 1): 4 * N * N}
+
+
+ARRIVES = {                 # all of B, in four panels: a link sends one in 1/4, or in 5/2 by PCIe
+    (2, all_to_all): {1: 1}, (2, pairs): {1: 1}, (2, pcie): {1: 10},
+    # 0 sends each panel to 2, that to 1
+    (3, all_to_all): {2: 1, 1: 1.25}, (3, pcie): {2: 10, 1: 12.5},
+    (3, pairs): {2: 10, 1: 1},          # by both links of 0
+    (4, all_to_all): {3: 1, 2: 1.25, 1: 1.5}, (4, pcie): {3: 10, 2: 12.5, 1: 15},
+    (4, pairs): {3: 10, 2: 10.25, 1: 1},
+    (8, all_to_all): {i: 1 + (7 - i) / 4 for i in range(1, 8)},
+    (8, pcie): {i: 10 + (7 - i) * 2.5 for i in range(1, 8)},
+    # 0 to 7 and on to 6, to 5 and on to 4, to 3 and on to 2
+    (8, pairs): {7: 10, 6: 10.25, 5: 12.75, 4: 13, 3: 15.5, 2: 15.75, 1: 1}}
+
+
+@pytest.mark.parametrize(("count", "rate"), ARRIVES, ids=lambda x: getattr(x, "__name__", x))
+def test_an_operand_is_passed_on(at_once, count, rate):
+    """B on the first device leaves it, and every pair of devices, once."""
+    ends = [N * i // count for i in range(count + 1)]
+    quarters = [(N * i // 4, N * (i + 1) // 4) for i in range(4)]
+    cells = [[(part, quarter) for quarter in quarters] for part in pairwise(ends)]
+    found = course([rows("a", count), held("b", "k"), rows("c", count)], cells, rate, seconds=1e-6)
+    assert dict(zip(range(count), found.ends, strict=True)) == pytest.approx(
+        {0: 0, **ARRIVES[count, rate]}, abs=1e-5)
+    links = moved(found, "b")
+    assert len(links) == count - 1 and {*links.values()} == {4 * N * N}
+    if rate is pairs:
+        assert sum(one // 2 != other // 2 for one, other in links) == (count - 1) // 2
+
+
+@pytest.mark.parametrize(("count", "rate", "expected"), [
+    (2, all_to_all, 1 / 2), (3, all_to_all, 2 / 3), (4, all_to_all, 3 / 4), (8, all_to_all, 7 / 8),
+    (2, pcie, 5), (4, pcie, 7.5), (8, pcie, 8.75)], ids=lambda x: getattr(x, "__name__", x))
+def test_every_link_is_busy_where_all_hold_a_part(at_once, count, rate, expected):
+    """A and B by rows: each device gets the parts of the others, first that of the next one."""
+    ends = [N * i // count for i in range(count + 1)]
+    found = course([rows(name, count) for name in "abc"],
+                   [[(part, (0, N))] for part in pairwise(ends)], rate, seconds=1e-6)
+    assert found.ends == pytest.approx([expected] * count, abs=1e-3 * expected)
+    first = {}
+    for action in found.actions:
+        if action.piece != action.device:
+            first.setdefault(action.device, action.piece)
+    assert first == {device: (device + 1) % count for device in range(count)}
+
+
+def test_pairs_share_slow_links(at_once):
+    """Each of two pairs gets the parts of the other one once, and passes them on."""
+    quarters = [*pairwise(N * i // 4 for i in range(5))]
+    found = course([rows(name, 4) for name in "abc"], [[(part, (0, N))] for part in quarters], pairs)
+    slow = sum(size for (one, other), size in moved(found, "b").items() if one // 2 != other // 2)
+    assert slow == 4 * N * N
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -117,10 +219,10 @@ def test_every_element_is_computed_once(seed, monkeypatch):
         one = held(name, axis, cuts, devices, n, read=name == "c" and bool(rng.integers(2)))
         arrays.append(Held(one.axes[extents.batch == 1:], axis, one.parts,
                            int(4 * np.prod([extents.of(x) for x in AXES[name]])), one.read))
-    slots = [None, 1, 3][seed % 3]
+    finer, slots = [(1, None), (2, 3), (4, 3)][seed % 3]
     found = spread(extents, Operands(*arrays), tuple(range(count)),
-                   Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9,
-                   int(rng.choice([1, 2, 4])), slots)
+                   Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9 * (1 + (i + j) % 2),
+                   finer, slots)
     times = np.zeros(extents[:3], int)
     for share in found.shares:
         for tile, step in zip(share.tiles, share.steps, strict=True):
@@ -143,3 +245,31 @@ def test_every_element_is_computed_once(seed, monkeypatch):
             keys = {panel.key: panel.slot for panel in panels if panel.slot is not None}
             assert {*keys.values()} == {*range(min(len(keys), slots or len(keys)))}
     assert (times == 1).all()
+    follow(found, arrays[2].read)
+
+
+def follow(found, reads_c):
+    """Do what is planned: a source has the piece, and kernels find all of theirs."""
+    steps = {share.device: share.steps for share in found.shares}
+    memory = {}                                 # by device, array and slot: what it is for, and has
+    for action in found.actions:
+        step, names = steps[action.device][action.step], "abc" if reads_c else "ab"
+        for name in action.name or names:
+            panel = getattr(step, name)
+            if panel.slot is None:
+                continue
+            key, pieces = memory.get((action.device, name, panel.slot), (None, set()))
+            if not action.name:
+                assert key == panel.key
+                assert pieces == {piece.key for piece in panel.pieces}
+                continue
+            piece = panel.pieces[action.piece]
+            memory[action.device, name, panel.slot] = panel.key, {
+                piece.key, *(pieces if key == panel.key else ())}
+            if action.source is not None:
+                origin, other, at = action.source
+                theirs = getattr(steps[origin][other], name)
+                assert piece.key == theirs.pieces[at].key
+                key, pieces = memory[origin, name, theirs.slot]
+                assert key == theirs.key
+                assert piece.key in pieces
