@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
-from threading import main_thread
+from threading import Event, main_thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -212,6 +212,8 @@ _saved = 0.0                            # seconds that the GPU would have saved
 _ready = False                          # whether the modules that compare times are imported
 _preparing: Job | None = None           # the import of those modules
 _starting: Job | None = None
+_loaded = Event()                       # whether no library of the driver is being loaded
+_loaded.set()
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
 _moving: Job | None = None              # operands that calls would gain from
@@ -277,12 +279,13 @@ def _prepare() -> None:
 
 
 def _prepared() -> bool:
-    """Whether these modules are imported; the first call begins that in another thread."""
+    """Whether these modules are imported; the first call begins that in another thread, when no
+    library of the driver is being loaded."""
     global _preparing
     if _preparing is None and not _ready:
         from .background import later
 
-        _preparing = later(_prepare)
+        _preparing = later(_alone, _prepare)
         if hasattr(os, "register_at_fork"):
             # a child would wait for imports that have begun here
             os.register_at_fork(before=_preparing.exception)
@@ -295,9 +298,9 @@ def start_soon() -> None:
         from .background import later
         from .reuse import prepare
 
-        later(prepare, True)
-        _prepared()
         _begin_to_start()
+        _prepared()
+        later(_alone, prepare, True)
 
 
 def _begin_to_start() -> None:
@@ -307,7 +310,14 @@ def _begin_to_start() -> None:
 
         # children that are forked meanwhile must not wait for imports that have begun here
         use_cuda()
+        _loaded.clear()
         _starting = later(_start_and_make_ready, expected=_START)
+
+
+def _alone(function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function that imports something when the driver's libraries are loaded."""
+    _loaded.wait(_START)
+    function(*arguments)
 
 
 def require_cuda(what: str) -> None:
@@ -363,9 +373,11 @@ def _time(seconds: float) -> str:
 def _start_and_make_ready() -> None:
     """Start CUDA, and compile and import meanwhile what calls need."""
     from .._cache import usage
-    from ..runtime.devices import create_context
+    from ..runtime.devices import create_context, start_driver
     from .background import later
 
+    start_driver()
+    _loaded.set()
     context, threads = later(create_context), later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
         later(_import_planning)
