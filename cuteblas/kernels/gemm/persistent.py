@@ -44,6 +44,11 @@ class PersistentConfig:
     triangle: str | None = None
     hermitian: bool = False
 
+    @property
+    def present(self) -> tuple[tuple[bool, ...], ...]:
+        """Which batch modes A and B have."""
+        return self.batch_a, self.batch_b
+
     def traits(self, tile: tuple[int, int], stages: int, k_major: tuple[bool, bool],
                beta: str = "zero", staged: str | None = None, cluster: Cluster = ALONE,
                depth: int = DEPTH) -> str:

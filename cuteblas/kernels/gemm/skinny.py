@@ -240,7 +240,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                            stage="buffer")
     summed = epilogue.depth(chunk)
     by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch,
-                          (config.batch_a, config.batch_b))
+                          config.present)
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp
     # does for its threads.
     by_threads = not all(config.tma)
@@ -253,11 +253,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
 
     @contextmanager
-    def steps() -> Iterator[Step]:
-        """The tiles of C that the block works on, and the tiles along K of each."""
-        with schedule.works() as work, work.steps(k) as k_tile:
+    def steps(work: Work) -> Iterator[Step]:
+        with work.steps(k) as k_tile:
             at = [((work.tile.batch[-1] * (chunk // DEPTH) if config.slices else 0) + k_tile,)]
-            yield work.tile, (at, at)
+            yield at, at
 
     in_range = k.declare("in_range", "bool", True)
 
@@ -275,7 +274,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
         planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
         stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
-        with steps():
+        with schedule.works() as work, steps(work):
             pipeline.wait(stage)
             planes_of_b.acquire(buffer)
             for i in range(across):
@@ -310,14 +309,14 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.when(equal(any_loaded, 1)):
                 pipeline.commit(newest)
 
-        with steps() as step:
-            tile, (((k_tile,),), _of_b) = step
+        with schedule.works() as work, steps(work) as step:
+            tile, (((k_tile,),), _of_b) = work.tile, step
             pipeline.acquire(stage)
             if by_tma:
                 with k.when(equal(lane, 0)):
                     pipeline.expect(stage, sum(x.nbytes(step) for x in by_tma))
                     for x in by_tma:
-                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, step)
+                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, tile, step)
             depth = k.let("depth", k_tile)
             for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
                 if not source.tensor.map:
@@ -334,7 +333,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.when(less(loader - 1, k.thread)):
                 load_by_threads()
         else:
-            keep_full(schedule, loader, pipeline, by_tma, steps())
+            keep_full(schedule, loader, pipeline, by_tma, steps)
         with k.when(less(k.thread, loader)):
             split_b()
 
