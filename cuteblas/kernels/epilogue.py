@@ -18,7 +18,7 @@ from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
 from ..layout import Layout, Tensor, _, composition, flatten
 from ..layout.symbolic import Expr, IntLike, equal, select
-from .common import Partition, combine
+from .common import Condition, Coord, DynamicPair, Partition, combine
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
@@ -108,7 +108,7 @@ class OutputTriangle:
     """
 
     part: str
-    crossed: Expr | bool
+    crossed: Condition
     mirrored: Tensor | None = None
     hermitian: bool = False
 
@@ -144,8 +144,8 @@ class OutputTile:
     c: Tensor
     partition: Partition
     tile_of: Partition
-    extents: tuple[IntLike, IntLike]
-    item: IntLike | tuple[IntLike, ...]
+    extents: DynamicPair
+    item: IntLike | Coord
     guard: Guard | None = None
     pieces: Pieces | None = None
     single: bool = False
@@ -273,7 +273,7 @@ class Epilogue:
         if pieces is not None and not tile.single:
             into = min(run, _MOST_BYTES // dtype(self._output).bytes)
 
-        def one(at: tuple[IntLike, ...], target: Tensor, own: Callable[[IntLike], Value]) -> None:
+        def one(at: Coord, target: Tensor, own: Callable[[IntLike], Value]) -> None:
             """One run of C."""
             here = (_, *at)
             inside = guard and guard[here]

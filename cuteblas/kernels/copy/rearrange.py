@@ -30,8 +30,8 @@ from ...codegen import (
 )
 from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import copy_element, cut_words, packed_strides, split_words
+from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum, select
+from ..common import Condition, Coord, copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
@@ -219,7 +219,7 @@ class _Word:
 
     memory: Tensor
     shared: tuple[Element, ...]
-    exists: Expr | bool
+    exists: Condition
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class _Row:
 
     in_memory: IntLike
     in_shared: IntLike
-    exists: Expr | bool
+    exists: Condition
 
 
 class _Side:
@@ -279,7 +279,7 @@ class _Side:
         self._row = k.let(f"{self.name}_row", k.thread // side.lanes)
         self._busy = less(k.thread, side.lanes * side.rows)
 
-    def row(self, row: IntLike, name: str, exists: Expr | bool = True) -> _Row:
+    def row(self, row: IntLike, name: str, exists: Condition = True) -> _Row:
         """The run at a flat coordinate of the other modes."""
         k, others = self._k, self._others
         extents = tuple(self._config.box[q] for q in others) or (1,)
@@ -334,14 +334,14 @@ class _Side:
                 yield self._word(shared, row, first, offsets,
                                  all_of(less(-1, first), less(first, self.length)))
 
-    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: tuple[IntLike, ...],
-              exists: Expr | bool) -> _Word:
+    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: Coord,
+              exists: Condition) -> _Word:
         """The word of a run that begins with an element of it."""
         memory = self.pointer[row.in_memory + first].run(self.side.word)
         return _Word(memory, tuple(shared(offset + row.in_shared) for offset in offsets),
                      all_of(row.exists, exists))
 
-    def _shared_offsets(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
+    def _shared_offsets(self, index: IntLike, name: str) -> Coord:
         """The elements of a word of a run in shared memory, counted from the run's first."""
         k, word = self._k, self.side.word
         in_run = coalesce(Layout(self._extents,

@@ -41,18 +41,18 @@ from ...codegen import (
 )
 from ...codegen.engine import Lines
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, zipped_divide
-from ...layout.symbolic import (
-    Expr,
-    IntLike,
-    all_of,
-    ceil_div,
-    equal,
-    less,
-    maximum,
-    minimum,
-    select,
+from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
+from ..common import (
+    Condition,
+    DynamicPair,
+    Pair,
+    coordinates,
+    copy_element,
+    cut_words,
+    join_words,
+    split_words,
+    vectors_along,
 )
-from ..common import coordinates, copy_element, cut_words, join_words, split_words, vectors_along
 
 __all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel",
            "short_rows_kernel"]
@@ -82,8 +82,8 @@ class PieceConfig:
     """
 
     item: int
-    threads: tuple[int, int]
-    words: tuple[int, int]
+    threads: Pair
+    words: Pair
     twos: int = 0
     modes: int = 0
     wide: bool = False
@@ -128,7 +128,7 @@ class ShortRowsConfig(PieceConfig):
     min_blocks: int = 1
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Elements along J that a block moves, and the longest row of the target."""
         return self.threads[0] * self.words[0] * self.packed, self.threads[1] * self.words[1]
 
@@ -155,7 +155,7 @@ class FromShortRowsConfig(PieceConfig):
             )
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """The longest row of the source, and rows that a block moves: whole sectors of the
         target."""
         return self.threads[1] * self.words[1], self.threads[0] * self.words[0] * self.packed
@@ -215,7 +215,7 @@ class _Piece:
         for w in range(self._words // self.width):
             yield words[None, w], parts[None, w]
 
-    def rows(self, shape: tuple[int, int], strides: tuple[IntLike, IntLike]) -> Tensor:
+    def rows(self, shape: Pair, strides: DynamicPair) -> Tensor:
         """Elements of the piece in shared memory, along J and I."""
         layout = ComposedLayout(self._config.swizzle(self._config.item), self.shift,
                                 Layout(shape, strides))
@@ -387,7 +387,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         """Where a vector begins in the matrix."""
         return piece.first // vector * vector + v * vector - matrix
 
-    def whole(v: IntLike) -> Expr | bool:
+    def whole(v: IntLike) -> Condition:
         return all_of(less(-1, at(v)), less(at(v) + (vector - 1), I * J))
 
     words = _VECTOR // config.word
@@ -412,7 +412,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         with k.when(ends.ne(0)):
             if piece.width < words:
                 k.barrier()
-            both: tuple[tuple[str, IntLike, Expr | bool], ...] = (("first", 0, less(at(0), 0)),
+            both: tuple[tuple[str, IntLike, Condition], ...] = (("first", 0, less(at(0), 0)),
                                                                   ("last", count - 1,
                                                                    less(I * J, at(count))))
             for what, v, outside in both:

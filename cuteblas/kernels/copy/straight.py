@@ -26,7 +26,15 @@ from ...codegen import (
 from ...codegen.paired import PairBuilder
 from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import coordinates, cut_words, existing, part_of_tile, tile_of_block, vectors_along
+from ..common import (
+    Pair,
+    coordinates,
+    cut_words,
+    existing,
+    part_of_tile,
+    tile_of_block,
+    vectors_along,
+)
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -60,7 +68,7 @@ class CopyConfig:
     """
 
     word: int
-    tile: tuple[int, int]
+    tile: Pair
     threads: int = 256
     src_unit: bool = True
     dst_unit: bool = True

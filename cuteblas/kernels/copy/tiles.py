@@ -50,8 +50,11 @@ from ...layout import (
     select,
     size,
 )
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
+from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum
 from ..common import (
+    Condition,
+    DynamicPair,
+    Pair,
     coordinates,
     copy_element,
     cut_words,
@@ -116,7 +119,7 @@ class TransposeConfig:
     word: int
     load: int
     store: int
-    tile: tuple[int, int]
+    tile: Pair
     threads: int = 256
     src_unit: bool = True
     dst_unit: bool = True
@@ -229,13 +232,13 @@ class _Moved:
     """
 
     name: str
-    corner: tuple[IntLike, IntLike]
+    corner: DynamicPair
     source: Tensor
     target: Tensor
     shared: Tensor
     elements: Tensor
-    limits: tuple[IntLike, IntLike]
-    exists: Expr | bool = True
+    limits: DynamicPair
+    exists: Condition = True
 
 
 @cache

@@ -55,8 +55,8 @@ from ...layout import (
     upcast,
     zipped_divide,
 )
-from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
-from ..common import packed_strides, tile_from, transpose_words, vectors_along
+from ...layout.symbolic import IntLike, all_of, less, minimum
+from ..common import Condition, Pair, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
@@ -98,8 +98,8 @@ class BatchedTile:
 
     matrices: int
     threads: int
-    across: tuple[int, int] = (1, 1)
-    run: tuple[int, int] = (1, 1)
+    across: Pair = (1, 1)
+    run: Pair = (1, 1)
     depth: int = 1
     step: int = 1
     whole: int = 0
@@ -406,7 +406,7 @@ class _Parked:
     all parts of K added."""
 
     def __init__(self, k: KernelBuilder, parts: list[Tensor],
-                 exists: Callable[[IntLike], Expr | bool]):
+                 exists: Callable[[IntLike], Condition]):
         self._k, self._parts, self._exists = k, parts, exists
 
     @property
@@ -446,12 +446,12 @@ class _Divided:
                                  Layout(((vm, vn), rm, rn), ((vn, 1), vm * vn, vm * vn * rm)))
         k.fill(self.total)
 
-    def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Expr | bool]]:
+    def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Condition]]:
         """Where the runs of a thread begin along M or N, and whether they do: the others repeat the
         last run."""
         k, tile, extent = self._k, self._config.tile, self._config.extents[mode]
         across, run = tile.across[mode], tile.run[mode]
-        found: list[tuple[IntLike, Expr | bool]] = []
+        found: list[tuple[IntLike, Condition]] = []
         for rest in range(tile.rest(mode, extent)):
             start = (at + across * rest) * run
             if across * (rest + 1) * run <= extent:

@@ -25,7 +25,7 @@ from ...layout import (
     make_layout,
 )
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
-from ..common import OperandAccess, Partition, grouped_raster, operand
+from ..common import OperandAccess, Pair, Partition, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
 from ..guard import gate_tag
 from .triangle import output_triangle, tiles_of_c
@@ -156,7 +156,7 @@ def _depth_in_turns(depth: IntLike, turn: int, index: IntLike, slices: IntLike) 
     return rounds * turn + minimum(maximum(depth - (rounds * slices + index) * turn, 0), turn)
 
 
-def _tiles_in_turns(matrix: Tensor, tile: tuple[int, int], at: IntLike, turn: int,
+def _tiles_in_turns(matrix: Tensor, tile: Pair, at: IntLike, turn: int,
                     slices: IntLike) -> Tensor:
     """(BM, BK, k tile) of a slice that begins where the (M, K) ``matrix`` does, and takes turns
     with others."""

@@ -27,6 +27,7 @@ from operator import or_
 from ...codegen import KernelBuilder, Pointer, Value, Vector, cast, wgmma_delivered
 from ...layout import Layout, Tensor, size
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, select
+from ..common import Coord
 from .scheduler import Scheduler
 
 __all__ = ["MOST_PARKED", "ParkedSums", "planes_of", "sum_in_two_words", "sum_modulo",
@@ -43,7 +44,7 @@ below, has 32 bits."""
 @contextmanager
 def planes_of(
     k: KernelBuilder, digits: int, ascending: bool
-) -> Iterator[tuple[tuple[IntLike, ...], tuple[IntLike, ...]]]:
+) -> Iterator[tuple[Coord, Coord]]:
     """Loops over the planes of A and of B that are multiplied: those of the highest, or the lowest,
     sum first."""
     if digits == 1:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ...codegen import KernelBuilder, Pointer, Vector
 from ...layout import Layout, Tensor, _, size
-from ...layout.symbolic import Expr, IntLike, equal, less, maximum, minimum, select
-from ..common import GROUP
+from ...layout.symbolic import IntLike, equal, less, maximum, minimum, select
+from ..common import GROUP, Condition, DynamicPair
 
 __all__ = ["Divided", "Share"]
 
@@ -89,7 +89,7 @@ class Share:
         """The tile that the block works on at a time: the last one of its part first."""
         return maximum(self._last_tile - work, 0)
 
-    def steps(self, tile: IntLike, in_part: Expr | bool) -> tuple[IntLike, IntLike]:
+    def steps(self, tile: IntLike, in_part: Condition) -> DynamicPair:
         """The first of the block's steps along K of a tile and the one after the last: all, for
         tiles that are not divided."""
         k = self._k

@@ -21,6 +21,7 @@ from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import IntLike
+from ..common import Pair
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop
@@ -56,7 +57,7 @@ class MmaTile:
     n: int
     k: int
     atom: MmaAtom
-    warps: tuple[int, int] = (2, 2)
+    warps: Pair = (2, 2)
     stages: int = 4
     min_blocks: int = 1
 

@@ -17,7 +17,7 @@ from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
 from ...codegen.mma import WarpMma, operand_tile
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
 from ...layout.symbolic import IntLike, all_of, less, minimum, select
-from ..common import WARP, OperandAccess, vectors_along
+from ..common import WARP, OperandAccess, Pair, vectors_along
 from .block import GemmBlock
 from .main_loop import LoopOperand, VectorOperand
 
@@ -186,7 +186,7 @@ def mma_operand(block: GemmBlock, mode: int) -> LoopOperand:
     return (_Covered if (config.a, config.b)[mode].covering else _Vectors)(block, mode)
 
 
-def _by_vectors(extents: tuple[int, int], threads: int, access: OperandAccess) -> TiledCopy:
+def _by_vectors(extents: Pair, threads: int, access: OperandAccess) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a
     vector along it."""
     along, across = extents if access.unit == 0 else extents[::-1]

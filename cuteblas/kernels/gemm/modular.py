@@ -25,7 +25,7 @@ from ...codegen import (
     wgmma_delivered,
 )
 from ...layout import Layout, _, make_identity_tensor
-from ..common import GROUP, batch_letters, mapped
+from ..common import GROUP, Pair, batch_letters, mapped
 from ..modular.residues import planes_of
 from ..modular.survey import MOST, load_choice
 from .cluster import ALONE, Cluster
@@ -75,7 +75,7 @@ class GemmModularConfig:
     triangle: str | None = None
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows and columns of the tile of C."""
         return 64 * self.groups, self.columns
 

@@ -30,18 +30,8 @@ from ...codegen import (
     static_extents,
 )
 from ...layout import Layout, Tensor, _, make_layout
-from ...layout.symbolic import (
-    Expr,
-    IntLike,
-    all_of,
-    ceil_div,
-    equal,
-    less,
-    maximum,
-    minimum,
-    select,
-)
-from ..common import operand, tile_from, tile_of_block
+from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
+from ..common import Condition, DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig
 
@@ -143,7 +133,7 @@ class _Vector:
     """
 
     def __init__(self, k: KernelBuilder, config: OuterConfig,
-                 matrices: tuple[Tensor, Tensor, Tensor], extents: tuple[IntLike, IntLike],
+                 matrices: tuple[Tensor, Tensor, Tensor], extents: DynamicPair,
                  v: IntLike):
         self.k, self.config, self._extents = k, config, extents
         self._a, self._b, self._c = matrices
@@ -176,17 +166,17 @@ class _Vector:
                 row = tile_from((n, 0), self._b, (1, depth))
                 self._load("tBrB", row, less(n, extents[1]), _element(self._of_b, e))
 
-    def _later(self, e: IntLike) -> Expr | bool:
+    def _later(self, e: IntLike) -> Condition:
         """Whether an element is of the next row."""
         return less(self._of_row - 1, e)
 
-    def _place(self, m: IntLike, e: IntLike) -> tuple[IntLike, IntLike]:
+    def _place(self, m: IntLike, e: IntLike) -> DynamicPair:
         """The row and the column of an element, where the vector begins in a row."""
         return m + select(self._later(e), 1, 0), self._column + e - select(
             self._later(e), self._pitch, 0
         )
 
-    def _load(self, name: str, source: Tensor, exists: Expr | bool, target: Tensor,
+    def _load(self, name: str, source: Tensor, exists: Condition, target: Tensor,
               width: int = 1) -> None:
         """Elements of A or B, in the type of sums."""
         k, extents = self.k, static_extents(source)
@@ -216,7 +206,7 @@ class _Vector:
         total = k.registers("tCrC", self.config.sums, Layout((width, 1)))
         k.fill(total)
 
-        def store(sums: Tensor, place: tuple[IntLike, IntLike],
+        def store(sums: Tensor, place: DynamicPair,
                   memory: Tensor | None = None) -> None:
             """Sums of a row, to memory that is provably aligned."""
             def mine(matrix: Tensor) -> Tensor:

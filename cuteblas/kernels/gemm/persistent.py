@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common import PAIRS, OperandAccess, batch_letters
+from ..common import PAIRS, OperandAccess, Pair, batch_letters
 from ..epilogue import FusedEpilogue
 from .cluster import ALONE, Cluster
 from .tiles import DEPTH
@@ -49,7 +49,7 @@ class PersistentConfig:
         """Which batch modes A and B have."""
         return self.batch_a, self.batch_b
 
-    def traits(self, tile: tuple[int, int], stages: int, k_major: tuple[bool, bool],
+    def traits(self, tile: Pair, stages: int, k_major: tuple[bool, bool],
                beta: str = "zero", staged: str | None = None, cluster: Cluster = ALONE,
                depth: int = DEPTH) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""

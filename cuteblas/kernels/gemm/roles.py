@@ -40,8 +40,8 @@ from ...codegen.mbarrier import initialise
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, select, size
-from ...layout.symbolic import Expr, IntLike, equal, less
-from ..common import GROUP
+from ...layout.symbolic import IntLike, equal, less
+from ..common import GROUP, Condition, Coord, Pair
 from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
 from .divided import Divided
@@ -72,7 +72,7 @@ def begin(k: KernelBuilder, barriers: Sequence[Mbarriers], maps: Sequence[str]) 
 def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
                multiply: AbstractContextManager[Multiply],
                finish: AbstractContextManager[Finish], loaders: str = "one thread",
-               registers: tuple[int, int] | None = None) -> None:
+               registers: Pair | None = None) -> None:
     """Give the threads of a block their roles.
 
     Parameters
@@ -107,7 +107,7 @@ def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
 
 
 # -- load: one thread, by TMA ------------------------------------------------------------------------
-_At = Sequence[tuple[IntLike, ...]]
+_At = Sequence[Coord]
 Step = tuple[_At, _At]
 """Where the tiles of A and of B in a stage are, along K and further modes."""
 Steps = Callable[[Work], AbstractContextManager[Step]]
@@ -140,8 +140,8 @@ class TmaOperand:
     tensor_map: str
     box: TmaBox
     ring: Tensor
-    extents: tuple[IntLike, ...]
-    batch: tuple[IntLike, ...]
+    extents: Coord
+    batch: Coord
     present: tuple[bool, ...]
 
     def load(self, k: KernelBuilder, place: Place, barrier: Element, stage: IntLike, of: TileOfC,
@@ -166,13 +166,13 @@ class TmaOperand:
     def _tile(self) -> tuple[int, ...]:
         return tuple(size(mode) for mode in self.ring.layout.shape[:2])
 
-    def _those(self, modes: tuple[IntLike, ...]) -> tuple[IntLike, ...]:
+    def _those(self, modes: Coord) -> Coord:
         """Of batch modes, which may be followed by slices of K, those that it has."""
         return tuple(mode for mode, has in zip(modes, self.present, strict=False) if has)
 
 
 def tma_operands(tensors: Sequence[GlobalTensor], boxes: Sequence[TmaBox], rings: Sequence[Tensor],
-                 extents: Sequence[tuple[IntLike, ...]], batch: tuple[IntLike, ...],
+                 extents: Sequence[Coord], batch: Coord,
                  present: Sequence[tuple[bool, ...]]) -> list[TmaOperand]:
     """Those of A and B that have tensor maps; sequences have an item for A and one for B."""
     sides = enumerate(zip(tensors, boxes, rings, extents, present, strict=True))
@@ -209,7 +209,7 @@ class Products:
     """
 
     sums: Tensor
-    pairs: tuple[tuple[int, int], ...] = ((0, 0),)
+    pairs: tuple[Pair, ...] = ((0, 0),)
     fresh: bool = False
 
 
@@ -250,7 +250,7 @@ class TmaBlock:
         begin(self.k, (*self.pipeline.barriers, *others), [x.map for x in tensors])
 
     def walk(self, config: Any, extents: tuple[IntLike, IntLike, IntLike],
-             batch: tuple[IntLike, ...], of_operands: Sequence[tuple[IntLike, ...]],
+             batch: Coord, of_operands: Sequence[Coord],
              divided: Divided | None = None) -> None:
         """Walk over the tiles of C as a configuration says.
 
@@ -339,5 +339,5 @@ class Multiplier:
             self._k.gemm(mma, products.sums, self._a[_, _, first + a], self._b[_, _, first + b])
         wgmma_commit(self._k)
 
-    def _release(self, stage: IntLike, condition: Expr | bool = True) -> None:
+    def _release(self, stage: IntLike, condition: Condition = True) -> None:
         self._place.release(self._pipeline, stage, self._partner, condition)

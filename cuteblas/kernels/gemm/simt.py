@@ -23,7 +23,7 @@ from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
-from ..common import OperandAccess
+from ..common import OperandAccess, Pair
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
@@ -66,9 +66,9 @@ class TileShape:
     m: int
     n: int
     k: int
-    warp: tuple[int, int] = (8, 4)
-    warps: tuple[int, int] = (2, 4)
-    values: tuple[int, int] = (4, 4)
+    warp: Pair = (8, 4)
+    warps: Pair = (2, 4)
+    values: Pair = (4, 4)
     stages: int = 3
     min_blocks: int = 1
     in_order: bool = False

@@ -42,11 +42,15 @@ from ...codegen import (
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, composition, make_layout, size
-from ...layout.symbolic import Expr, IntLike, all_of, equal, less
+from ...layout.symbolic import IntLike, all_of, equal, less
 from ..common import (
     GROUP,
     WARP,
+    Condition,
+    Coord,
+    DynamicPair,
     OperandAccess,
+    Pair,
     existing,
     mapped,
     operand,
@@ -173,7 +177,7 @@ class _Source:
         """Its declaration, with the batch modes that it has."""
         return mapped(name, modes, "float32") if tma else replace(operand(name, modes, "float32", access), batch=present)
 
-    def load(self, k: KernelBuilder, index: tuple[IntLike, ...], at: tuple[IntLike, IntLike],
+    def load(self, k: KernelBuilder, index: Coord, at: DynamicPair,
              ring: Tensor, stage: IntLike, lane: IntLike) -> None:
         """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is
         contiguous, whole lines."""
@@ -357,12 +361,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     planes = (plane(row + 2 * half) for plane in words[step % _BUFFERS])
                     k.do("split_pair", *map(values, mma.word(row, half)), *planes, *seen)
 
-        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
+        def issue(accumulators: Tensor, products: tuple[Pair, ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
                 k.gemm(replace(mma, accumulate=i > 0 or step > 0), accumulators,
                        words[step % _BUFFERS][p], tCrB[_, step, buffer.index * _PLANES + q])
 
-        def settle(released: IntLike, condition: Expr | bool = True) -> None:
+        def settle(released: IntLike, condition: Condition = True) -> None:
             """Add what a stage made to the total; its planes of B may be overwritten."""
             wgmma_wait(k, 0)
             with k.when(all_of(equal(k.thread % GROUP, 0), condition)):

@@ -32,7 +32,7 @@ from ...codegen import (
 from ...codegen.values import complex_of, number
 from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
-from ..common import GROUP, WARP, mapped, operand
+from ..common import GROUP, WARP, Pair, mapped, operand
 from ..epilogue import Epilogue, OutputTile
 from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
@@ -86,12 +86,12 @@ class GemmSplitConfig(TmaConfig):
         return 2 if dtype(self.element).is_complex else 1
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Extents of the tile of C."""
         return self.mma.tile
 
     @property
-    def accumulators(self) -> tuple[int, int]:
+    def accumulators(self) -> Pair:
         """Extents of a tile of accumulators."""
         return self.rows, self.columns
 

@@ -24,7 +24,7 @@ from ...layout import (
     size,
 )
 from ...layout.symbolic import IntLike, equal
-from ..common import GROUP, WARP, existing, part_of_tile, vectors_along
+from ..common import GROUP, WARP, Coord, DynamicPair, existing, part_of_tile, vectors_along
 from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
 from .roles import Finish, Sums
@@ -83,8 +83,8 @@ class StagedC:
                                               Layout((64, line // item), (line // item, 1))))
 
     @contextmanager
-    def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: tuple[IntLike, IntLike],
-                  batch: tuple[IntLike, ...]) -> Iterator[tuple[IntLike, Tensor]]:
+    def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: DynamicPair,
+                  batch: Coord) -> Iterator[tuple[IntLike, Tensor]]:
         """A loop over the pieces of a tile: yields the number of one and this thread's part of it,
         and stores what was written.
 
@@ -126,8 +126,8 @@ class StagedC:
                                              (64, self._columns), (*at, *tile.batch))
                     k.copy(TmaStore(self._map, self._box), stage, coordinates)
 
-    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: tuple[IntLike, IntLike],
-                    at: tuple[IntLike, IntLike], lane: IntLike) -> None:
+    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: DynamicPair,
+                    at: DynamicPair, lane: IntLike) -> None:
         """Take a piece away, each warp a line of it at a time."""
         k, lanes = self._k, min(WARP, self._columns)
         rows = vectors_along(1, (GROUP // lanes, lanes))
@@ -177,7 +177,7 @@ class WarpgroupOutput:
     config: PersistentConfig
     mma: WgmmaMma | WgmmaRegisterMma
     c: GlobalTensor
-    extents: tuple[IntLike, IntLike]
+    extents: DynamicPair
     staged: StagedC | None = None
     guarded: bool = True
 

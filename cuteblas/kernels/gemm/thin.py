@@ -30,7 +30,7 @@ from ...codegen import (
 from ...codegen.pipeline import RingIndex
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, all_of, equal, less
-from ..common import WARP
+from ..common import WARP, Pair
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
@@ -58,10 +58,10 @@ class ThinTile:
     """
 
     n: int
-    lanes: tuple[int, int]
-    warps: tuple[int, int]
-    values: tuple[int, int]
-    rest: tuple[int, int]
+    lanes: Pair
+    warps: Pair
+    values: Pair
+    rest: Pair
     fast: int
     stages: int = 1
 
@@ -77,7 +77,7 @@ class ThinTile:
         return WARP * prod(self.warps)
 
     @cached_property
-    def pass_(self) -> tuple[int, int]:
+    def pass_(self) -> Pair:
         """Extents along (M, K) of what all threads own at a time."""
         (lm, lk), (wm, wk), (vm, vk) = self.lanes, self.warps, self.values
         return lm * wm * vm, lk * wk * vk

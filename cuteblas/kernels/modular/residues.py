@@ -34,6 +34,8 @@ from ...layout import ComposedLayout, Layout, Swizzle, _
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
     WARP,
+    Condition,
+    Pair,
     existing,
     numbers_of,
     operand,
@@ -102,7 +104,7 @@ class ResiduesOperand(ModularOperand):
                               Layout(self.tile, (1, _ROWS)))
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows and elements along K of a block."""
         rows, depth = self.worker.tile
         return rows if self.k_major else _ROWS, depth * self.runs
@@ -260,7 +262,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     mine, brought = (part_of_tile(who, (rows, depth), at, k.thread)     # (elements, rows, runs)
                      for who in (worker, config.bringer))
 
-    def scale_of(row: IntLike, first: Expr | bool) -> Term:
+    def scale_of(row: IntLike, first: Condition) -> Term:
         """The power of two that scales a row, which whoever is the first of its block leaves."""
         norms, squares, lowest = (k.declare(name, kind)
                                   for name, kind in (("norms", "float64"), ("squares", "float64"),

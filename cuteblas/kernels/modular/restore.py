@@ -30,6 +30,7 @@ from ...layout.symbolic import IntLike, equal, less
 from ..common import (
     WARP,
     OperandAccess,
+    Pair,
     batch_letters,
     existing,
     operand,
@@ -101,7 +102,7 @@ class RestoreConfig:
         return 4 if planes_of(self.output) == 1 else 2
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows and columns of C of a block: a row of each warp."""
         return _THREADS // WARP, WARP * self.words
 

@@ -34,7 +34,9 @@ from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
     WARP,
+    DynamicPair,
     OperandAccess,
+    Pair,
     butterfly,
     existing,
     numbers_of,
@@ -157,12 +159,12 @@ class SurveyOperand(ModularOperand):
         return vectors_along(0, (WARP, warps), self.x.width)
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows of a block, and elements along K that it reads at a time."""
         rows, depth = self.reader.tile
         return rows, depth * self.unroll
 
-    def blocks(self, rows: int, depth: int) -> tuple[int, int]:
+    def blocks(self, rows: int, depth: int) -> Pair:
         """Blocks along rows and K."""
         return -(-rows // self.tile[0]), -(-depth // (self.tile[1] * self.steps))
 
@@ -192,7 +194,7 @@ def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
     return k.pointer("words", "uint32"), k.pointer("numbers", "float64", alignment=8)
 
 
-def groups_of_lanes(k: KernelBuilder) -> tuple[IntLike, IntLike]:
+def groups_of_lanes(k: KernelBuilder) -> DynamicPair:
     """The group of a thread in its warp, and its lane in the group."""
     return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
 

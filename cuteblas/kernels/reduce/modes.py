@@ -29,6 +29,7 @@ from ...layout.symbolic import IntLike, ceil_div, minimum
 from ..common import (
     WARP,
     OperandAccess,
+    Pair,
     coordinates,
     existing,
     fold_halves,
@@ -79,7 +80,7 @@ class ReduceModesConfig:
     accumulator: str
     output: str
     x: OperandAccess
-    threads: tuple[int, int]
+    threads: Pair
     lanes: int
     batch_modes: int = 0
     sliced: bool = False
@@ -105,7 +106,7 @@ class ReduceModesConfig:
         return vectors_along(self.lanes, self.threads, self.x.width)
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Elements along (i, j) that a block reads in one step."""
         rows, depth = self.reader.tile
         return rows, depth * _UNROLL

@@ -14,7 +14,15 @@ from ..._dtypes import dtype
 from ...codegen import GeneratedKernel, KernelBuilder, Vector, by_coordinate
 from ...layout import Layout, Tensor, _, local_tile, product
 from ...layout.symbolic import IntLike, less
-from ..common import OperandAccess, existing, fold_halves, operand, tile_of_block, vectors_along
+from ..common import (
+    OperandAccess,
+    Pair,
+    existing,
+    fold_halves,
+    operand,
+    tile_of_block,
+    vectors_along,
+)
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..guard import gate_tag
 
@@ -61,14 +69,14 @@ class ReduceConfig:
     beta: str = "zero"
     batch_modes: int = 0
     wide: bool = False
-    modes: tuple[int, int] = (1, 1)
+    modes: Pair = (1, 1)
     epilogue: FusedEpilogue | None = None
     gate: int | None = None
     along: int = 1
     triangle: str | None = None
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Elements of C that a block computes."""
         return TILE if self.along == 1 else (_THREADS // self.along, 1)
 

@@ -63,7 +63,9 @@ from ...layout import (
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
 from ..common import (
     WARP,
+    Condition,
     OperandAccess,
+    Pair,
     butterfly,
     clear,
     existing,
@@ -115,8 +117,8 @@ class SplitFormat:
     step: int
     top: int
     span: int
-    main: tuple[tuple[int, int], ...]
-    corrections: tuple[tuple[int, int], ...] = ()
+    main: tuple[Pair, ...]
+    corrections: tuple[Pair, ...] = ()
 
 
 FORMATS = {"fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), ((1, 0), (0, 1))),
@@ -156,7 +158,7 @@ class SplitOperand:
     """
 
     x: OperandAccess
-    threads: tuple[int, int]
+    threads: Pair
     run: int = 1
     batch_modes: int = 0
     element: str = "float32"
@@ -192,7 +194,7 @@ class SplitOperand:
         return 1 + self.doubled
 
     @property
-    def spread(self) -> tuple[int, int]:
+    def spread(self) -> Pair:
         """How many numbers of a plane an element becomes along the contiguous one of rows and K."""
         return (1, self.parts) if self.k_major else (self.copies, 1)
 
@@ -218,12 +220,12 @@ class SplitOperand:
         return self.x.unit != 0
 
     @property
-    def values(self) -> tuple[int, int]:
+    def values(self) -> Pair:
         """Elements of a run along rows and K."""
         return (1, self.run) if self.k_major else (self.run, 1)
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows of a block, and elements along K that it splits in one step."""
         (ti, tj), (vi, vj) = self.threads, self.values
         return ti * vi, tj * vj * self.unroll
@@ -445,12 +447,12 @@ class _Operand:
                              several=bool(batch))
 
         # this block's steps of its rows
-        def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:
+        def steps_of(tensor: Tensor, step: Pair) -> Tensor:
             tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
             return tensor if config.cluster == 1 else local_tile(tensor, step, (0, rank, _))
 
         # this thread's part of the rows, step by step
-        def mine(tensor: Tensor, spread: tuple[int, int] = (1, 1)) -> Tensor:
+        def mine(tensor: Tensor, spread: Pair = (1, 1)) -> Tensor:
             who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
             step = config.tile[0] * spread[0], config.tile[1] * spread[1]
             return who.partition(steps_of(tensor, step), k.thread)
@@ -898,7 +900,7 @@ class _Strip:
         with k.loop("ahead", self._slots) as position:
             self._bring(position, position, less(position, self._steps))
 
-    def _bring(self, position: IntLike, step: IntLike, condition: Expr | bool) -> None:
+    def _bring(self, position: IntLike, step: IntLike, condition: Condition) -> None:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
         k = self._k
         with k.when(condition):
