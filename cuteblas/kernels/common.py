@@ -24,9 +24,9 @@ from ..codegen import (
     cast,
 )
 from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
-from ..layout.symbolic import Expr, IntLike, ceil_div, less, minimum
+from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
-__all__ = ["GROUP", "PAIRS", "WARP", "Condition", "Coord", "DynamicPair", "OperandAccess", "Pair",
+__all__ = ["GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
            "Partition", "batch_letters",
            "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
            "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
@@ -45,9 +45,6 @@ DynamicPair = tuple[IntLike, IntLike]
 
 Coord = tuple[IntLike, ...]
 """Extents or coordinates along any number of modes."""
-
-Condition = Expr | bool
-"""A condition that may be known when a kernel is generated."""
 
 Partition = Callable[[Tensor], Tensor]
 """Gives a part of a tensor, whatever its elements are."""
@@ -218,7 +215,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
     """Words of 4 bytes that begin ``bits`` after those of ``source``, which has one more; the two
     may be one fragment."""
-    with k.loops((size(source.layout) - 1,)) as (w,):
+    with k.each(size(source.layout) - 1) as w:
         k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 
 

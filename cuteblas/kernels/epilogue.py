@@ -17,8 +17,8 @@ from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, 
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
 from ..layout import Layout, Tensor, _, composition, flatten
-from ..layout.symbolic import Expr, IntLike, equal, select
-from .common import Condition, Coord, DynamicPair, Partition, combine
+from ..layout.symbolic import Condition, Expr, IntLike, equal, select
+from .common import Coord, DynamicPair, Partition, combine
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
@@ -323,7 +323,7 @@ class Epilogue:
         values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}
         outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, Layout(run))
                    for m in fused.outputs]
-        with k.loops((run,)) as (i,):
+        with k.each(run) as i:
             def leaf(node: Node) -> Value:
                 match node.op:
                     case "acc":

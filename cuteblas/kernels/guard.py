@@ -139,7 +139,7 @@ class Record:
             for source, fragment, exists in zip(sources, found, exist, strict=True):
                 k.copy(Vector(self.size), source[_, _, _, i], fragment, guard=exists[_, _, _, i])
             for numbers, fragment, exists in zip(folded, found, exist, strict=True):
-                with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
+                with k.each(_RECORDS_AT_ONCE) as j, k.when(exists.at((0, 0, j, i))):
                     for at, (field, number) in enumerate(zip(self.fields, numbers, strict=True)):
                         k.assign(number, k.call(field.combine, number, fragment(at, 0, j)))
         for at, field in enumerate(self.fields):

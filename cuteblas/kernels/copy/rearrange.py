@@ -30,8 +30,8 @@ from ...codegen import (
 )
 from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
-from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import Condition, Coord, copy_element, cut_words, packed_strides, split_words
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum, select
+from ..common import Coord, copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 

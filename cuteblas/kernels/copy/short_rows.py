@@ -41,9 +41,18 @@ from ...codegen import (
 )
 from ...codegen.engine import Lines
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, zipped_divide
-from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
-from ..common import (
+from ...layout.symbolic import (
     Condition,
+    IntLike,
+    all_of,
+    ceil_div,
+    equal,
+    less,
+    maximum,
+    minimum,
+    select,
+)
+from ..common import (
     DynamicPair,
     Pair,
     coordinates,

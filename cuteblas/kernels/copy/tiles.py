@@ -50,9 +50,8 @@ from ...layout import (
     select,
     size,
 )
-from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum
 from ..common import (
-    Condition,
     DynamicPair,
     Pair,
     coordinates,
@@ -514,7 +513,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
         fragment = k.registers("tSrS", tile.word, Layout(((1, packed), 1, blocks)))
 
         def read_block(block: IntLike) -> None:
-            with k.loops((packed,)) as (row,):
+            with k.each(packed) as row:
                 begin = k.let("begin", lines.place(source(j, nearest(tScS((0, row), 0, block)[1]))))
                 k.copy(Vector(1), lines.run(begin, 2), covers[None, row, block])
 
@@ -530,16 +529,16 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                                         make_layout(Layout(2), apart))
                     k.copy(Vector(1), k.pin(f"tSg{name}{row}", strided, settled=True),
                            covers[None, row, None])
-            with k.otherwise(), k.loops((blocks,)) as (block,):
+            with k.otherwise(), k.each(blocks) as block:
                 first = corner[1] + block * rows
                 with k.when(all_of(less(-rows, first), less(first, extents[1]))):
                     read_block(block)
         else:
-            with k.loops((blocks,)) as (block,):
+            with k.each(blocks) as block:
                 read_block(block)
         for row in range(packed):     # words of rows that are a multiple of words apart begin alike
             bits = k.let(f"bits_{row}", lines.bits(lines.place(source(j, tScS((0, row), 0, 0)[1]))))
-            with k.loops((blocks,)) as (block,):
+            with k.each(blocks) as block:
                 cut_words(k, covers[None, row, block], fragment[(None, row), 0, block], bits)
         tile.staged(k, fragment, moved.shared, name)
     with k.otherwise(), k.loop("column", packed, unroll=False) as column:

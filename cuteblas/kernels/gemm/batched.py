@@ -55,8 +55,8 @@ from ...layout import (
     upcast,
     zipped_divide,
 )
-from ...layout.symbolic import IntLike, all_of, less, minimum
-from ..common import Condition, Pair, packed_strides, tile_from, transpose_words, vectors_along
+from ...layout.symbolic import Condition, IntLike, all_of, less, minimum
+from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
@@ -510,7 +510,7 @@ class _Divided:
         with k.loop("turn", config.extents[2] // (tile.step * tile.depth)) as turn:
             load_a(turn)
             load_b(turn)
-            with k.loops((tile.step // _WORD if tile.words else tile.step,)) as (at,):
+            with k.each(tile.step // _WORD if tile.words else tile.step) as at:
                 k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[_, _, at],
                        tCrB[_, _, at])
 

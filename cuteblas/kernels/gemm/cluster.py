@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...codegen import KernelBuilder, Pipeline, TmaBox
 from ...layout import Tensor, local_tile, size
-from ...layout.symbolic import IntLike, all_of, equal, less, select
-from ..common import GROUP, Condition
+from ...layout.symbolic import Condition, IntLike, all_of, equal, less, select
+from ..common import GROUP
 
 __all__ = ["ALONE", "Cluster", "Place"]
 

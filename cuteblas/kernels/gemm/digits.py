@@ -167,7 +167,7 @@ class ParkedSums:
             multiply(k.let("stages", (i + 1) * k_tiles))
             wgmma_delivered(k, part)
             word = k.registers("word", "uint32", Layout((_WORD, columns // _WORD)))
-            with k.loops((columns,)) as (n,):
+            with k.each(columns) as n:
                 own = (((cast(part(a, b, n), "uint32") & 255) << 8 * (a + 2 * b)) for b in range(2)
                        for a in range(2))
                 k.assign(word(n), reduce(or_, own))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ...codegen import KernelBuilder, Pointer, Vector
 from ...layout import Layout, Tensor, _, size
-from ...layout.symbolic import IntLike, equal, less, maximum, minimum, select
-from ..common import GROUP, Condition, DynamicPair
+from ...layout.symbolic import Condition, IntLike, equal, less, maximum, minimum, select
+from ..common import GROUP, DynamicPair
 
 __all__ = ["Divided", "Share"]
 
@@ -137,7 +137,7 @@ class Share:
                     k.spin(k.call("load_flag", flags(group, other)).equals(0))
                 with k.loop("other", block, start=first_block) as other:
                     tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
-                    with k.loops((rounds,), "r") as (r,):
+                    with k.each(rounds, "r") as r:
                         k.copy(Vector(_VECTOR), tOgS[_, _, r], others)
                         k.fold(mine[_, _, r], others)
             yield

@@ -168,7 +168,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
                 of_piece = across * staged.columns // config.columns
                 written = k.registers("written", _RESIDUE, Layout(pairs))
                 with k.loops((rows, of_piece)) as (i, j):
-                    with k.loops((pairs,)) as (v,):
+                    with k.each(pairs) as v:
                         total = sums(v, i, j + of_piece * piece)
                         k.assign(written(v), k.call("residue_of_sum", total, modulus, offset,
                                                     reciprocal))

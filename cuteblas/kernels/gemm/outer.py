@@ -30,8 +30,18 @@ from ...codegen import (
     static_extents,
 )
 from ...layout import Layout, Tensor, _, make_layout
-from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
-from ..common import Condition, DynamicPair, operand, tile_from, tile_of_block
+from ...layout.symbolic import (
+    Condition,
+    IntLike,
+    all_of,
+    ceil_div,
+    equal,
+    less,
+    maximum,
+    minimum,
+    select,
+)
+from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig
 
@@ -161,7 +171,7 @@ class _Vector:
             run = tile_from((self._column, 0), self._b, (width, depth))
             self._load("tBrB", run, less(self._column, extents[1]), self._of_b, config.b.width)
         else:
-            with k.loops((width,)) as (e,):
+            with k.each(width) as e:
                 _m, n = self._place(0, e)
                 row = tile_from((n, 0), self._b, (1, depth))
                 self._load("tBrB", row, less(n, extents[1]), _element(self._of_b, e))
@@ -195,7 +205,7 @@ class _Vector:
         """Add products of a row of A (1, K) by elements of B (N, K) to sums (N, 1)."""
         k, (count, depth) = self.k, static_extents(b)
         sums = Tensor(total.engine, Layout(((1, count), 1, 1)))
-        with k.loops((depth,)) as (step,):
+        with k.each(depth) as step:
             k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums,
                    *(_column(x[_, step]) for x in (a, b)))
 
@@ -227,7 +237,7 @@ class _Vector:
         self._multiply(total, self._of_a("A", m), self._of_b)
         with k.when(two):
             next_row = self._of_a("N", m + 1)
-            with k.loops((width,)) as (e,), k.when(self._later(e)):
+            with k.each(width) as e, k.when(self._later(e)):
                 k.fill(_element(total, e))
                 self._multiply(_element(total, e), next_row, _element(self._of_b, e))
         last, end = (m + self._crosses, 0) if self.config.joined else (m, self._column + (width - 1))

@@ -40,8 +40,8 @@ from ...codegen.mbarrier import initialise
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, select, size
-from ...layout.symbolic import IntLike, equal, less
-from ..common import GROUP, Condition, Coord, Pair
+from ...layout.symbolic import Condition, IntLike, equal, less
+from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
 from .divided import Divided

@@ -85,7 +85,7 @@ def _by_elements(block: GemmBlock, partition: Partition,
     guard = block.guard("tRcC", "mn", mine)
     steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
     row = k.registers("tRrC", element, Layout((1, lines)))
-    with k.loops((steps,)) as (step,):
+    with k.each(steps) as step:
         at = (_, step, _) if along == 0 else (_, _, step)
         k.copy(Vector(1), source[at], row)
         k.copy(Vector(1), row, target[at], guard=guard and guard[at])

@@ -10,8 +10,8 @@ from math import prod
 
 from ...codegen import KernelBuilder
 from ...layout import Tensor, idx2crd
-from ...layout.symbolic import IntLike, ceil_div, less, maximum, select
-from ..common import Condition, Coord, grouped_raster
+from ...layout.symbolic import Condition, IntLike, ceil_div, less, maximum, select
+from ..common import Coord, grouped_raster
 from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
 from .divided import Divided, Share

@@ -236,7 +236,7 @@ class _Totals:
     def _each(self, add: Callable[[Tensor], None],
               end: Callable[[Tensor], None] = lambda _total: None) -> None:
         """For each piece of the totals, in registers, and of the sums."""
-        with self._k.loops((size(self._pieces.layout[2]),), "p") as (p,):
+        with self._k.each(size(self._pieces.layout[2]), "p") as p:
             self._k.copy(self._vector, self._totals[_, _, p], self._part)
             add(self._pieces[_, _, p])
             end(self._totals[_, _, p])

@@ -42,11 +42,10 @@ from ...codegen import (
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, composition, make_layout, size
-from ...layout.symbolic import IntLike, all_of, equal, less
+from ...layout.symbolic import Condition, IntLike, all_of, equal, less
 from ..common import (
     GROUP,
     WARP,
-    Condition,
     Coord,
     DynamicPair,
     OperandAccess,
@@ -282,13 +281,13 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             pipeline.wait(stage)
             planes_of_b.acquire(buffer)
             for i in range(across):
-                with k.loops((along,)) as (j,):
+                with k.each(along) as j:
                     k.copy(Vector(2 if config.k_major[1] else 1), tPsB[_, i, j, stage.index],
                            pairs_of_b[_, j])
-                with k.loops((along,)) as (j,):
+                with k.each(along) as j:
                     k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j),
                          *(plane(0, j) for plane in planes), *seen)
-                with k.loops((along,)) as (j,):
+                with k.each(along) as j:
                     for p, plane in enumerate(planes):
                         k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
             fence_proxy_async(k)

@@ -137,9 +137,9 @@ class StagedC:
         _value, steps, across = tWsC.extents
         taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
-            with k.loops((_ROWS_AT_ONCE,)) as (j,):
+            with k.each(_ROWS_AT_ONCE) as j:
                 k.copy(Vector(1), tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _])
-            with k.loops((_ROWS_AT_ONCE,)) as (j,):
+            with k.each(_ROWS_AT_ONCE) as j:
                 row = _ROWS_AT_ONCE * i + j
                 k.copy(Vector(1), taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 

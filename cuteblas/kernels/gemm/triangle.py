@@ -7,8 +7,8 @@ from math import lcm
 
 from ...codegen import KernelBuilder
 from ...layout import Layout, Tensor
-from ...layout.symbolic import IntLike, ceil_div, equal, less, select
-from ..common import Condition, DynamicPair, Pair, Partition
+from ...layout.symbolic import Condition, IntLike, ceil_div, equal, less, select
+from ..common import DynamicPair, Pair, Partition
 from ..epilogue import OutputTriangle
 
 __all__ = ["TRIANGLES", "Rectangle", "Triangle", "output_triangle", "tiles_of_c",

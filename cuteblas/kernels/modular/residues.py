@@ -31,10 +31,9 @@ from ...codegen import (
 )
 from ...codegen.mma import SIGNED_BYTES
 from ...layout import ComposedLayout, Layout, Swizzle, _
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
+from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
     WARP,
-    Condition,
     Pair,
     existing,
     numbers_of,
@@ -338,13 +337,13 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                      pairs(i, 1, pair, run))
             with k.loop("moduli", ceil_div(count, _MODULI), unroll=False) as moduli:
                 by.load(moduli)
-                with k.loops((runs,)) as (run,):
-                    with k.loops((LANES,)) as (lane,):
+                with k.each(runs) as run:
+                    with k.each(LANES) as lane:
                         k.fill(sums, lambda m, _i, _pair: by.starts(m))
-                        with k.loops((WORD // 2,)) as (pair,):
+                        with k.each(WORD // 2) as pair:
                             k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run),
                                  by.weights(0, lane), of=SIGNED_BYTES.element)
-                        with k.loops((_EACH,)) as (m,):
+                        with k.each(_EACH) as m:
                             found = (k.call("residue_bits", sums(m, i, pair), by.inverses(m),
                                             by.minus(m)) for pair in range(WORD // 2)
                                      for i in range(2))

@@ -220,7 +220,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     k.let_next_launch_begin()
     k.comment("Numbers")
     product = k.registers("product", element, Layout((1, many)))
-    with k.loops((many,)) as (i,):
+    with k.each(many) as i:
         if planes > 1:           # of x, y and z the real part x - y and the imaginary one z - x - y
             for plane, other in ((2, 0), (2, 1), (0, 1)):
                 k.do("subtract_fraction", parts(i, plane), belows(i, plane), parts(i, other),
@@ -253,7 +253,7 @@ def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike
         own
     )
     matrices = k.registers("tCrB", "uint32", Layout((2, 2, LIMBS // 2)))
-    with k.loops((LIMBS // 2,)) as (pair,):
+    with k.each(LIMBS // 2) as pair:
         for element in range(LANES):
             k.assign(matrices(element % 2, element // 2, pair),
                      choose(equal(group // 2, element), own(pair), 0, "uint32"))

@@ -314,7 +314,7 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
                   k.registers(f"of_{each.letter}", each.element, Layout(warps)))
                  for each in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
-            with k.loops((values,)) as (v,):
+            with k.each(values) as v:
                 k.store(shared(k.thread % WARP * values + v, k.thread // WARP), total(v))
         k.barrier()
         with k.when(less(k.thread, rows)):

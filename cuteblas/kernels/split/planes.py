@@ -60,10 +60,19 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
 )
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
+from ...layout.symbolic import (
+    Condition,
+    Expr,
+    IntLike,
+    all_of,
+    ceil_div,
+    equal,
+    less,
+    maximum,
+    select,
+)
 from ..common import (
     WARP,
-    Condition,
     OperandAccess,
     Pair,
     butterfly,
@@ -554,7 +563,7 @@ class _Operand:
                     # Two numbers at a time are converted: neighbours, which share a word, or the
                     # parts of an element.
                     pairs = 2 // config.parts
-                    with k.loops((vi * vj // pairs,)) as (pair,):
+                    with k.each(vi * vj // pairs) as pair:
                         values = [pair * pairs + i for i in range(pairs)]
                         rests: list[Value] = []
                         for i, number in enumerate(part for v in values
@@ -592,7 +601,7 @@ class _Operand:
                     if self._s:
                         # Few elements are small: they are counted apart. What is not there reads as
                         # zero, and is not counted.
-                        with k.when(least < narrow), k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+                        with k.when(least < narrow), k.each(vi * vj) as v, k.when(here.at((v, 0))):
                             row = of_row(v)
                             for part in numbers(read(v, 0, j)):
                                 k.do("count_magnitude", scaled(part, row), narrow, broad,
