@@ -16,7 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from .._dtypes import DType, dtype
-from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
+from ..layout import (
+    ArithTuple,
+    ComposedLayout,
+    CoordinateIterator,
+    Layout,
+    Tensor,
+    cosize,
+    make_tensor,
+    product,
+)
 from ..layout.symbolic import Condition, Expr, IntLike, Var, all_of, bits_of, bounds, less, to_c
 from .access import AccessCounter
 from .engine import CodegenError, Element, Lines, Pointer, static_extents
@@ -328,12 +337,13 @@ class KernelBuilder:
         return Lines(words, before, dt.bytes // item, span)
 
     # -- memory ------------------------------------------------------------------------------------
-    def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *,
-               alignment: int = 128, over: str | None = None) -> Tensor:
-        """A tensor in the block's shared memory; with ``over``, in the memory of another tensor,
-        not in use meanwhile."""
+    def shared(self, name: str, element: str, layout: Any, *, alignment: int = 128,
+               over: str | None = None) -> Tensor:
+        """A tensor in the block's shared memory, of a layout or a shape; with ``over``, in the
+        memory of another tensor, not in use meanwhile."""
         dt = dtype(element)
-        elements = cosize(layout)
+        tensor = make_tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
+        layout, elements = tensor.layout, cosize(tensor.layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
         self._shared_at[name] = offset
         self._shared_tensors.append((name, dt.name, layout))
@@ -343,7 +353,7 @@ class KernelBuilder:
             f"{dt.ctype}* const {self._fresh(name)} = {self._c(self.call('shared_memory', offset, of=element))};"
         )
         self.note(f"{name}: shared {dt.name} {layout}, {elements * dt.bytes} bytes")
-        return Tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
+        return tensor
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
@@ -353,14 +363,15 @@ class KernelBuilder:
         yield
         self._shared_next = start
 
-    def registers(self, name: str, element: str, layout: Layout) -> Tensor:
-        """A fragment: a tensor in the thread's registers."""
+    def registers(self, name: str, element: str, layout: Any) -> Tensor:
+        """A fragment: a tensor in the thread's registers, of a layout or a shape."""
         dt = dtype(element)
-        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{cosize(layout)}];"
+        tensor = make_tensor(Pointer("rmem", name, dt, root=name), layout)
+        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{cosize(tensor.layout)}];"
         self._registers[declaration] = name
         self._line(declaration)
-        self.note(f"{name}: registers {dt.name} {layout}")
-        return Tensor(Pointer("rmem", name, dt, root=name), layout)
+        self.note(f"{name}: registers {dt.name} {tensor.layout}")
+        return tensor
 
     # -- integers ----------------------------------------------------------------------------------
     def let(self, name: str, value: _Named) -> _Named:

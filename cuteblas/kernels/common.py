@@ -268,7 +268,7 @@ def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]
 
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:
     """Copy an element through a register of a name."""
-    single = k.registers(name, source.dtype.name, Layout(1))
+    single = k.registers(name, source.dtype.name, 1)
     k.copy(Vector(1), source, single)
     k.copy(Vector(1), single, target)
 
@@ -286,7 +286,7 @@ def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
     """Set words in device memory to zero, by the threads of a block."""
     cleared = Tensor(words, Layout((1, count)))
-    nothing = k.registers("nothing", words.dtype.name, Layout(1))
+    nothing = k.registers("nothing", words.dtype.name, 1)
     k.fill(nothing)
     with k.loop("word", count, start=k.thread, step=k.threads) as word:
         k.copy(Vector(1), nothing, cleared[None, word])

@@ -282,7 +282,7 @@ class Epilogue:
                 """A sum in the type of sums."""
                 return k.convert(own(i), self._accumulator) if self._converts else own(i)
 
-            tCrD = k.registers("tCrD", self._output, Layout(run))
+            tCrD = k.registers("tCrD", self._output, run)
             if reads_c:
                 absent = self._absent.get("beta")
                 if absent is not None:
@@ -321,7 +321,7 @@ class Epilogue:
         k, operands = self.k, len(fused.operands)
         inputs = zip(fused.operands, parts[:operands], strict=True)
         values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}
-        outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, Layout(run))
+        outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, run)
                    for m in fused.outputs]
         with k.each(run) as i:
             def leaf(node: Node) -> Value:
@@ -349,10 +349,10 @@ class Epilogue:
         """A run of an operand in registers: one element where all are the same."""
         k, name = self.k, f"tCr_{epilogue_role(m.name)}"
         if run > 1 and any(stride != 0 for stride in flatten(source.layout.stride)):
-            fragment = k.registers(name, m.dtype, Layout(run))
+            fragment = k.registers(name, m.dtype, run)
             k.copy(Vector(m.width), source, fragment, guard=inside)
             return fragment
-        fragment = k.registers(name, m.dtype, Layout(1))
+        fragment = k.registers(name, m.dtype, 1)
 
         def first(tensor: Tensor) -> Tensor:
             return tensor.map_domain(lambda layout: composition(layout, Layout(1)))

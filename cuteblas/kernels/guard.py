@@ -103,7 +103,7 @@ class Record:
 
     def registers(self, k: KernelBuilder, name: str) -> Tensor:
         """Registers for a record."""
-        return k.registers(name, "float32", Layout(self.size))
+        return k.registers(name, "float32", self.size)
 
     def clear(self, k: KernelBuilder, record: Tensor) -> None:
         """Begin a record, which has seen no elements."""
@@ -177,7 +177,7 @@ class Verdict:
         """Allocate what a block keeps of it in shared memory; the barrier that is returned is to be
         initialised."""
         self._barrier = Mbarriers(self._k, "judged", 1, arrivals=1)
-        self._of_block = self._k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
+        self._of_block = self._k.shared("verdict_of_block", "uint32", 1, alignment=4)
         return self._barrier
 
     def make(self, condition: Callable[[list[list[Term]]], Term], comment: str) -> None:
@@ -207,7 +207,7 @@ class Verdict:
         write do this before."""
         k = self._k
         self._barrier.wait(0, 0)
-        given = k.registers("given", "uint32", Layout(1))
+        given = k.registers("given", "uint32", 1)
         k.copy(Vector(1), self._of_block, given)
         k.stop(given(0).differs(HOLDS))
 

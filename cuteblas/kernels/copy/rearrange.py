@@ -399,8 +399,8 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
                 limits[q] = k.let(f"limit_{q}", minimum(extents[q] - index, config.box[q]))
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
-    sE = k.shared("sE", element, Layout(cosize(config.shared) + border
-                                        + (config.target.word if border else 0)))
+    sE = k.shared("sE", element, cosize(config.shared) + border
+                                        + (config.target.word if border else 0))
     source.enter(k.let("S_first", first_s), limits)
     sB = domain_offset(border, sE)
     _box_in(k, config, list(source.words(sB)))
@@ -426,7 +426,7 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
     if config.item < config.item * word == _WORD and not whole:
         _elements_in(k, config, words)
         return
-    held = k.registers("tSrS", element, Layout((word, len(words))))
+    held = k.registers("tSrS", element, (word, len(words)))
     for i, w in _existing(k, words):
         k.copy(Vector(word), w.memory, held[None, i])
     for i, w in _existing(k, words):
@@ -439,11 +439,11 @@ def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) 
     element would take a register."""
     word, unit = config.source.word, f"b{8 * _WORD}"
     lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
-    held = k.registers("tSrS", unit, Layout(len(words)))
+    held = k.registers("tSrS", unit, len(words))
     for i, w in _existing(k, words):
         k.copy(Vector(1), lines.run(w.memory(0).index), held(i))
     for i, w in _existing(k, words):
-        parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
+        parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", word)
         split_words(k, held(i).run(), parts)
         for of_registers, of_memory in _parts(parts, w, 1):
             k.copy(Vector(1), of_registers, of_memory)
@@ -454,7 +454,7 @@ def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> N
     word, element = config.target.word, f"b{8 * config.item}"
     whole = config.target.whole(config.box, config.held)
     for i, w in _existing(k, words):
-        held = k.registers(f"tDrD_{i}", element, Layout(word))
+        held = k.registers(f"tDrD_{i}", element, word)
         for of_registers, of_memory in _parts(held, w, word if whole else 1):
             k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
         k.copy(Vector(word), held, w.memory)
@@ -483,8 +483,8 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
     k.comment("Out, by the words of memory that are whole")
     word, lanes, length = config.target.word, config.target.lanes, target.length
     lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
-    words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word)
-                                                   + 1), over="sE")
+    words = k.shared("sW", f"b{8 * _WORD}", -(-(border + cosize(config.shared)) // word)
+                                                   + 1, over="sE")
     for r, row in enumerate(target.rows()):
         run = k.let(f"D_begin_{r}", lines.place(target.pointer[row.in_memory]))
         # elements that are not of the run
@@ -501,7 +501,7 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         for c in range(target.words_of_lane):
             index = target.lane + c * lanes
             with k.when(all_of(row.exists, less(first - 1, index), less(index, end))):
-                cut = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, Layout(2))
+                cut = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, 2)
                 for n, at in enumerate(covering):               # one word, if it is whole
                     k.copy(Covering(1), words(at + index), cut(n))
                 cut_words(k, cut, cut, bits)

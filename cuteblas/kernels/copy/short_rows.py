@@ -303,7 +303,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         return tScS((c, 0), x, 0)[0]
 
     columns = [k.let(f"j_{x}", minimum(first_j + column(x), J - 1)) for x in range(config.words[0])]
-    held = k.registers("tSrS", word, Layout((1, *config.words)))
+    held = k.registers("tSrS", word, (1, *config.words))
     if packed == 1:
         k.comment("Rows in")
         for x, j in enumerate(columns):
@@ -319,8 +319,8 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         inside = k.flag("inside", words.covered(borders, across + packed))
         k.comment("Rows in: the aligned words that cover the thread's words")
         with k.when(inside.ne(0)):
-            covering = k.registers("tSrC", word, Layout((2, *config.words)))
-            single = k.registers("tSrE", element, Layout(packed))
+            covering = k.registers("tSrC", word, (2, *config.words))
+            single = k.registers("tSrE", element, packed)
             for x, j in enumerate(columns):
                 for n, i, _ in rows():
                     k.copy(Vector(1), words.run(words.place(source(j, i)), 2), covering[None, x, n])
@@ -333,7 +333,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
                         k.copy(Vector(1), single(c), row(column(x, c)))
         k.comment("Where words would reach beyond the array's memory: elements")
         with k.otherwise():
-            single = k.registers("tSrE", element, Layout(1))
+            single = k.registers("tSrE", element, 1)
             for x, c in ((x, c) for x in range(config.words[0]) for c in range(packed)):
                 for _, i, row in rows(unroll=False):
                     k.copy(Vector(1), source(minimum(first_j + column(x, c), J - 1), i), single)
@@ -345,7 +345,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     lowest, highest = k.let("lowest", ceil_div(piece.shift, vector)), k.let("highest", end // vector)
     # From the first line of shared memory on, so that lanes meet in no bank.
     with k.loop("v", highest, start=k.thread, step=threads) as v, k.when(less(lowest - 1, v)):
-        fragment = k.registers("tDrD", word, Layout(_VECTOR // config.word))
+        fragment = k.registers("tDrD", word, _VECTOR // config.word)
         for of_memory, of_registers in piece.parts(v, fragment):
             k.copy(Vector(piece.width), of_memory, of_registers)
         k.copy(Vector(_VECTOR // config.word), fragment, piece.memory[None, v])
@@ -402,7 +402,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
     words = _VECTOR // config.word
     if piece.width < words:                             # by words, each to its own place
         mine = [k.thread + q * threads for q in range(-(-piece.vectors // threads))]
-        fragment = k.registers("tSrS", word, Layout((words, len(mine))))
+        fragment = k.registers("tSrS", word, (words, len(mine)))
         for q, v in enumerate(mine):
             k.copy(Vector(words), piece.memory[None, v], fragment[None, q],
                    when=all_of(less(v, count), whole(v)))
@@ -446,7 +446,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                 _, t = tDcD((0, 0), n, x)
                 i = k.let(f"i_{x}", later + t * packed)
                 with k.when(less(first_i + i + (packed - 1), I)):
-                    elements, joined = k.registers("tDrE", element, Layout(packed)), k.registers("tDrW", word, Layout(1))
+                    elements, joined = k.registers("tDrE", element, packed), k.registers("tDrW", word, 1)
                     for c in range(packed):
                         k.copy(Vector(1), sS(j, i + c), elements(c))
                     join_words(k, elements, joined)

@@ -420,7 +420,7 @@ class TransposedTile:
         tSgS = k.pin(f"tSg{name}", mine(moved.source))
         guard = replace(existing(k, f"tSc{name}", mine, moved.limits), halo=self.halo)
         fragment = k.registers(f"tSr{name}", self.word,
-                               Layout(((self.vl, self.packed), *self.rest)))
+                               ((self.vl, self.packed), *self.rest))
         k.copy(Vector(self.vl), tSgS, fragment, guard=guard)
         return fragment
 
@@ -430,7 +430,7 @@ class TransposedTile:
         tSsT = k.pin(f"tSs{name}", self.stager.partition(shared, k.thread))
         turned = fragment
         if self.packed > 1:
-            turned = k.registers(f"tSw{name}", self.word, Layout((self.vl * self.packed, *rest)))
+            turned = k.registers(f"tSw{name}", self.word, (self.vl * self.packed, *rest))
             rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
             transpose_words(k, Tensor(fragment.engine, rows),
                             Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
@@ -448,7 +448,7 @@ class TransposedTile:
         tDsT = k.pin(f"tDs{name}", self.writer.partition(moved.shared, k.thread))
         tDgD = k.pin(f"tDg{name}", mine(moved.target))
         guard = existing(k, f"tDc{name}", mine, moved.target.layout.shape)
-        fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *self.passes)))
+        fragment = k.registers(f"tDr{name}", self.word, ((1, self.vs), *self.passes))
         k.copy(Vector(1), tDsT, fragment)
         k.copy(Vector(self.vs), fragment, tDgD, guard=guard)
 
@@ -509,8 +509,8 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     inside = k.flag(f"inside_{name}", lines.covered(borders, along_j))
     k.comment("Rows in: the aligned words that cover the thread's words")
     with k.when(inside.ne(0)), k.when(less(j, extents[0])):
-        covers = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
-        fragment = k.registers("tSrS", tile.word, Layout(((1, packed), 1, blocks)))
+        covers = k.registers("tSrC", tile.word, (2, packed, blocks))
+        fragment = k.registers("tSrS", tile.word, ((1, packed), 1, blocks))
 
         def read_block(block: IntLike) -> None:
             with k.each(packed) as row:
@@ -542,7 +542,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                 cut_words(k, covers[None, row, block], fragment[(None, row), 0, block], bits)
         tile.staged(k, fragment, moved.shared, name)
     with k.otherwise(), k.loop("column", packed, unroll=False) as column:
-        single = k.registers("tSrE", source.engine.dtype.name, Layout((packed, blocks)))
+        single = k.registers("tSrE", source.engine.dtype.name, (packed, blocks))
         guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
         k.copy(Vector(1), tSgS[(column, None), 0, None], single, guard=guard)
         k.copy(
@@ -603,7 +603,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         with k.when(all_of(less(first - 1, here), less(here, last))), k.loop("r", rows, unroll=True) as r:
             which = tDcD((0, 0), r, 0)[0]
             with k.when(less(corner[0] + which, J)):
-                held = k.registers("tDrS", tile.word, Layout((1, len(at))))
+                held = k.registers("tDrS", tile.word, (1, len(at)))
                 for w, i in enumerate(at):
                     k.copy(Vector(1), moved.shared(which, i), held[None, w])
                 if packed > 1:

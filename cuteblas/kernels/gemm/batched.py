@@ -354,7 +354,7 @@ class _Operand:
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
         each = make_layout(*(self.shared_layout[q]
                              for q in self.side.order))(vectors * self.side.width - 1) + 1
-        memory = self.k.shared(name, element, Layout(each * parts), over=over)
+        memory = self.k.shared(name, element, each * parts, over=over)
         return Tensor(memory.engine, make_layout(*self.shared_layout, Layout(parts, each)))
 
     def in_shared(self, shared: Tensor) -> Tensor:
@@ -396,7 +396,7 @@ class _Operand:
             k.copy(CpAsync(width), tXgX, tXsX, guard=self.guard)
             return
         held = k.registers(f"t{name}r{name}", shared.engine.dtype.name,
-                           Layout((width, self.passes)))
+                           (width, self.passes))
         k.copy(Vector(width), tXgX, held, guard=self.guard)
         k.copy(Vector(width), held, tXsX)
 
@@ -419,12 +419,12 @@ class _Parked:
         k, (width, _passes) = self._k, static_extents(self._parts[0])
         element = self._parts[0].engine.dtype
         vector = Vector(gcd(width, max(1, 16 // element.bytes)))
-        total = k.registers("total", element.name, Layout(width))
+        total = k.registers("total", element.name, width)
         k.fill(total)
         with k.when(self._exists(first)):
             k.copy(vector, self._parts[0][_, first], total)
             for p, part in enumerate(self._parts[1:]):
-                other = k.registers(f"part_{p}", element.name, Layout(width))
+                other = k.registers(f"part_{p}", element.name, width)
                 k.copy(vector, part[_, first], other)
                 k.fold(total, other)
         return lambda i, *_rest: total(i)

@@ -166,7 +166,7 @@ class ParkedSums:
             _shift(k, part, lambda x: x >> 8)
             multiply(k.let("stages", (i + 1) * k_tiles))
             wgmma_delivered(k, part)
-            word = k.registers("word", "uint32", Layout((_WORD, columns // _WORD)))
+            word = k.registers("word", "uint32", (_WORD, columns // _WORD))
             with k.each(columns) as n:
                 own = (((cast(part(a, b, n), "uint32") & 255) << 8 * (a + 2 * b)) for b in range(2)
                        for a in range(2))
@@ -178,7 +178,7 @@ class ParkedSums:
         """The sums of ``count`` columns of accumulators from ``first`` on, which are loaded: by
         their coordinates in them."""
         k, digits = self.k, size(self.words.layout[1])
-        parked = k.registers("parked_word", "uint32", Layout((digits, count)))
+        parked = k.registers("parked_word", "uint32", (digits, count))
         with k.loops((digits, count)) as (s, n):
             k.load(parked(s, n), self.words(first + n, s))
 

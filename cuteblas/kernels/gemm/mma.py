@@ -160,7 +160,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     operands = [mma_operand(block, mode) for mode in range(2)]
     k.comment("Accumulators of a thread: (value, atom m, atom n)")
     pairs = 2 * atom.shape[0] // 8
-    tCrC = k.registers("tCrC", atom.accumulator, Layout((pairs, *tiled.atoms)))
+    tCrC = k.registers("tCrC", atom.accumulator, (pairs, *tiled.atoms))
     k.fill(tCrC)
 
     planes = [RegisterPlanes(k, f"planes_of_{name}", atom,

@@ -32,7 +32,7 @@ def _fragment(operand: LoopOperand) -> tuple[Tensor, int, int]:
     atom, atoms = mma.atom, mma.atoms[operand.mode]
     per_atom = atom.shape[operand.mode] * atom.shape[2] // WARP // atom.per_register
     registers = operand.k.registers(f"tCr{operand.name}", atom.register,
-                                    Layout((per_atom, atoms, 2)))
+                                    (per_atom, atoms, 2))
     return registers, per_atom, atoms
 
 
@@ -112,7 +112,7 @@ class _Covered(LoopOperand):
             self._bits = k.let(f"bits_{x}", tiles.bits(early(0, 0, 0, 0)))
             self._part = k.pin(f"tCs{x}", part[_, 0, _, _])
             return
-        held = k.shared(f"s{x}_elements", "b16", Layout(2 * cosize(self._ring.layout)),
+        held = k.shared(f"s{x}_elements", "b16", 2 * cosize(self._ring.layout),
                         over=f"s{x}")
         elements = tiles.held_elements(held.engine, tile.stages)
 

@@ -24,7 +24,7 @@ from ...codegen import (
     oldest_with,
     wgmma_delivered,
 )
-from ...layout import Layout, _, make_identity_tensor
+from ...layout import _, make_identity_tensor
 from ..common import GROUP, Pair, batch_letters, mapped
 from ..modular.residues import planes_of
 from ..modular.survey import MOST, load_choice
@@ -166,7 +166,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
             with staged.pieces_of(tile, whole, (M, N), (*batch, count)) as (piece, target):
                 pairs, rows, across = (2, 2, config.columns // 8)
                 of_piece = across * staged.columns // config.columns
-                written = k.registers("written", _RESIDUE, Layout(pairs))
+                written = k.registers("written", _RESIDUE, pairs)
                 with k.loops((rows, of_piece)) as (i, j):
                     with k.each(pairs) as v:
                         total = sums(v, i, j + of_piece * piece)

@@ -166,7 +166,7 @@ class _Vector:
             self._crosses = k.let("crosses", select(less(self._of_row, width), 1, 0))
 
         k.comment("Its elements of B, the same in all stretches")
-        self._of_b = k.registers("tCrB", config.sums, Layout((width, depth)))
+        self._of_b = k.registers("tCrB", config.sums, (width, depth))
         if config.whole:
             run = tile_from((self._column, 0), self._b, (width, depth))
             self._load("tBrB", run, less(self._column, extents[1]), self._of_b, config.b.width)
@@ -190,13 +190,13 @@ class _Vector:
               width: int = 1) -> None:
         """Elements of A or B, in the type of sums."""
         k, extents = self.k, static_extents(source)
-        loaded = k.registers(name, source.engine.dtype.name, Layout(extents))
+        loaded = k.registers(name, source.engine.dtype.name, extents)
         k.copy(Vector(width), source, loaded, when=exists)
         k.fill(target, lambda *at: k.convert(loaded(*at), target.engine.dtype.name))
 
     def _of_a(self, name: str, m: IntLike) -> Tensor:
         """A row of A, if it exists."""
-        of_a = self.k.registers(f"tCr{name}", self.config.sums, Layout((1, self.config.tile.k)))
+        of_a = self.k.registers(f"tCr{name}", self.config.sums, (1, self.config.tile.k))
         row = tile_from((m, 0), self._a, (1, self.config.tile.k))
         self._load(f"tAr{name}", row, all_of(less(-1, m), less(m, self._extents[0])), of_a)
         return of_a
@@ -213,7 +213,7 @@ class _Vector:
         """Compute and write that of a stretch of so many rows."""
         k, tile, (M, N) = self.k, self.config.tile, self._extents
         width, m = tile.width, k.let("m", s * rows + self._first)
-        total = k.registers("tCrC", self.config.sums, Layout((width, 1)))
+        total = k.registers("tCrC", self.config.sums, (width, 1))
         k.fill(total)
 
         def store(sums: Tensor, place: DynamicPair,
@@ -252,7 +252,7 @@ class _Vector:
             with k.loop("e", width, unroll=False) as e:
                 i, j = (k.let(name, x) for name, x in zip("ij", self._place(m, e), strict=True))
                 with k.when(all_of(less(-1, i), less(i, M), less(j, N))):
-                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, Layout((1, 1)))
+                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, (1, 1))
                                  for name in "CAB")
                     k.fill(one)
                     with k.loop("step", tile.k, unroll=False) as step:

@@ -160,7 +160,7 @@ class _Operand(VectorOperand):
         part = (mma.partition_a, mma.partition_b)[mode](ring, k.thread)
         self._part = k.pin(f"tCs{self.name}", part)
         self.registers = k.registers(f"tCr{self.name}", self.element,
-                                     Layout((values, extent // mma.tile[mode], 2)))
+                                     (values, extent // mma.tile[mode], 2))
         # the widest vector, of at most 16 bytes, that divides a thread's block
         self._vector = Vector(gcd(values, max(1, 16 // item)))
 
@@ -205,7 +205,7 @@ class _Totals:
                                  Layout(shape[:2]) if tile.totals == "shared"
                                  else self._pieces.layout)
         if tile.totals == "shared":
-            sT = k.shared("sT", element.name, Layout((vector, tile.threads, *shape[1:])))
+            sT = k.shared("sT", element.name, (vector, tile.threads, *shape[1:]))
             self._totals = k.pin("tCsT", sT[_, k.thread, _, _])
         else:
             k.fill(self._part)
@@ -276,7 +276,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     operands = [_Operand(block, mode) for mode in range(2)]
     rounds = tile.totals is not None and dtype(accumulator).kind in "fc"
     chains = tile.chains if rounds else 1
-    tCrC = k.registers("tCrC", accumulator, Layout((tile.values, *passes, chains)))
+    tCrC = k.registers("tCrC", accumulator, (tile.values, *passes, chains))
     k.fill(tCrC)
 
     plain = {*config.elements, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped

@@ -274,8 +274,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                                                            layout[2]))
         tPsW = k.pin("tPsW", of_words.partition(ordered, lane))   # ((1, 1), N, K, buffer and plane)
         across, along = tPsB.extents[1:3]
-        pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
-        planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
+        pairs_of_b = k.registers("pairs_of_b", "float32", (2, along))
+        planes = [k.registers(f"b{p}", "uint32", (1, along)) for p in range(_PLANES)]
         stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         with schedule.works() as work, steps(work):
             pipeline.wait(stage)
@@ -347,8 +347,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         fragment = Layout((2, 2, config.columns // 8))
         total, main, corrections = (k.registers(name, "float32", fragment)
                                     for name in ("total", "main_", "corrections"))
-        values = k.registers("values", "float32", Layout(8))
-        words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)]
+        values = k.registers("values", "float32", 8)
+        words = [[k.registers(f"a{p}_{b}", "uint32", 4) for p in range(_PLANES)]
                  for b in range(_BUFFERS)]
         stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         released = k.variable("released", 0, hi=_BUFFERS - 1)

@@ -169,7 +169,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         elements = Layout((run, 2, config.columns // 8))
         pair, half, column = elements.extents
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
-        tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
+        tCrRA, tCrRB = k.registers("tCrRA", "int32", half), k.registers("tCrRB", "int32", (pair, column))
         k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
         k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=c.guard and c.guard[_, 0, _])
 
@@ -181,7 +181,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                 if parts == 2:
                     k.assign(sums(i, h, n), complex_of(config.element, *own))
 
-        least, most = (k.registers(name, "int32", Layout(2)) for name in ("least", "most"))
+        least, most = (k.registers(name, "int32", 2) for name in ("least", "most"))
         for side, exponents in enumerate((tCrRA, tCrRB)):
             for bound in (least, most):
                 k.assign(bound(side), exponents(*(0 for _mode in exponents.extents)))

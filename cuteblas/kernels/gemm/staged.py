@@ -135,7 +135,7 @@ class StagedC:
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = existing(k, "tWcC", mine, extents)
         _value, steps, across = tWsC.extents
-        taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
+        taken = k.registers("tWrC", self._element, (1, _ROWS_AT_ONCE, across))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
             with k.each(_ROWS_AT_ONCE) as j:
                 k.copy(Vector(1), tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _])

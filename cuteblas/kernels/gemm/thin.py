@@ -203,9 +203,9 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     k.comment("From global memory to registers: (values, rest_m or rest_n, rest_k, k tile)")
     tAgA, tBgB = k.pin("tAgA", mine_a(block.gA)), k.pin("tBgB", mine_b(block.gB))
     tAcA, tBcB = block.guard("tAcA", "mk", mine_a), block.guard("tBcB", "nk", mine_b)
-    tArA = k.registers("tArA", element_a, Layout(((vm, vk), rm, rk)))
-    tBrB = k.registers("tBrB", element_b, Layout(((columns, vk), n // columns, rk)))
-    tCrC = k.registers("tCrC", accumulator, Layout((vm, rm, n)))
+    tArA = k.registers("tArA", element_a, ((vm, vk), rm, rk))
+    tBrB = k.registers("tBrB", element_b, ((columns, vk), n // columns, rk))
+    tCrC = k.registers("tCrC", accumulator, (vm, rm, n))
     sums = Tensor(tCrC.engine, Layout(((vm, columns), rm, n // columns),
                                       ((1, vm * rm), vm, vm * rm * columns)))
     k.fill(tCrC)
@@ -301,7 +301,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         with k.when(alone):
             k.copy(Vector(side), total, tRsR[_, _, 0, warp])
         k.barrier()
-        part = k.registers("part", accumulator, Layout(((vm, tile.columns), rm)))
+        part = k.registers("part", accumulator, ((vm, tile.columns), rm))
         with k.when(equal(warp, 0)), k.loop("other", tile.warps[1], start=1) as other:
             k.copy(Vector(side), tRsR[_, _, 0, other], part)
             k.fold(total, part)

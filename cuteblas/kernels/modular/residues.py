@@ -217,11 +217,11 @@ class _Multipliers:
     """
 
     def __init__(self, k: KernelBuilder):
-        self._k, self._own = k, k.registers("own_weights", "uint32", Layout(2))
+        self._k, self._own = k, k.registers("own_weights", "uint32", 2)
         self._group, self._lane = groups_of_lanes(k)
-        self.weights = k.registers("tCrB", "uint32", Layout((2, LANES)))
+        self.weights = k.registers("tCrB", "uint32", (2, LANES))
         self.starts, self.inverses, self.minus = (
-            k.registers(name, kind, Layout(_EACH)) for name, kind in
+            k.registers(name, kind, _EACH) for name, kind in
             (("starts", "int32"), ("inverses", "float32"), ("minus", "int32")))
 
     def load(self, moduli: IntLike) -> None:
@@ -288,18 +288,18 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
         tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
-        scales = k.shared(f"scales{side.letter}", "int32", Layout(rows))
+        scales = k.shared(f"scales{side.letter}", "int32", rows)
         with k.when(less(k.thread, rows)):
             k.store(scales(k.thread), scale_of(first * rows + k.thread, equal(second, 0)))
         k.wait(0)
         k.barrier()
-    read = k.registers("tXrX", element, Layout((WORD, runs)))
-    integers = k.registers("integers", "int64", Layout((WORD, runs, parts)))
+    read = k.registers("tXrX", element, (WORD, runs))
+    integers = k.registers("integers", "int64", (WORD, runs, parts))
     # (number of a pair, word, pair, run)
-    pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))
+    pairs = k.registers("tCrA", "uint32", (2, 2, WORD // 2, runs))
     # (modulus, number of a pair, pair)
-    sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))
-    written = k.registers("tCrP", "uint32", Layout((LANES, _EACH)))
+    sums = k.registers("tCrC", "int32", (_EACH, 2, WORD // 2))
+    written = k.registers("tCrP", "uint32", (LANES, _EACH))
     writer = TiledCopy(Layout((worker.tile[0], GROUPS, LANES), (WARP, LANES, 1)),
                        (1, LANES, _EACH))
 

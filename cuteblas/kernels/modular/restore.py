@@ -181,19 +181,19 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
     exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
     guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
-    found = k.registers("tRrR", "uint32", Layout((many, WORD)))
+    found = k.registers("tRrR", "uint32", (many, WORD))
     # (element, word)
     turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))
     fractions = _fractions(k, weights, group, lane)
-    sums = k.registers("tCrC", "int32", Layout((2, 2, LIMBS // 2)))    # (limb, word, pair of limbs)
-    limbs = k.registers("limbs", "uint32", Layout(LIMBS))
-    parts, belows = (k.registers(name, kind, Layout((many, planes)))
+    sums = k.registers("tCrC", "int32", (2, 2, LIMBS // 2))    # (limb, word, pair of limbs)
+    limbs = k.registers("limbs", "uint32", LIMBS)
+    parts, belows = (k.registers(name, kind, (many, planes))
                      for name, kind in (("parts", "uint64"), ("belows", "uint32")))
     most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
     for number, offset in ((most, 0), (rest, 1)):
         k.load(number, numbers[PRODUCT // 8 + offset])
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32",
-                                                                      Layout(many))
+                                                                      many)
     with k.when(less(guard.coordinates(0, 0)[0], M)):
         k.load(row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]))
     k.fill(columns_of)
@@ -219,7 +219,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
 
     k.let_next_launch_begin()
     k.comment("Numbers")
-    product = k.registers("product", element, Layout((1, many)))
+    product = k.registers("product", element, (1, many))
     with k.each(many) as i:
         if planes > 1:           # of x, y and z the real part x - y and the imaginary one z - x - y
             for plane, other in ((2, 0), (2, 1), (0, 1)):
@@ -246,13 +246,13 @@ def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike
     weights for the one and for the other, in columns of their own, and zeros elsewhere. So of each
     row, which is a group's, a lane gets all limbs of an element.
     """
-    own = k.registers("own_limbs", "uint32", Layout(LIMBS // 2))
+    own = k.registers("own_limbs", "uint32", LIMBS // 2)
     k.copy(
         Vector(1),
         Tensor(weights, Layout((2, LIMBS // 2, LANES), (1, 2, LIMBS)))[group % 2, _, lane],
         own
     )
-    matrices = k.registers("tCrB", "uint32", Layout((2, 2, LIMBS // 2)))
+    matrices = k.registers("tCrB", "uint32", (2, 2, LIMBS // 2))
     with k.each(LIMBS // 2) as pair:
         for element in range(LANES):
             k.assign(matrices(element % 2, element // 2, pair),

@@ -273,7 +273,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     tXgX = k.pin("tXgX", mine(x.at(item if x.batch else 0)))
     exists = existing(k, "tXcX", mine, (M, K))
     values = config.reader.values
-    read = k.registers("tXrX", config.element, Layout((prod(values), 1, config.unroll)))
+    read = k.registers("tXrX", config.element, (prod(values), 1, config.unroll))
     own = _totals(k, values[0])
     with k.loop("step", config.steps) as step:
         k.copy(Vector(width), tXgX[_, _, _, step], read, guard=exists[_, _, _, step])
@@ -299,7 +299,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
 
 def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
     """Sums of a thread's rows that nothing has been added to."""
-    own = [k.registers(each.name, each.element, Layout(rows)) for each in _PARTIALS]
+    own = [k.registers(each.name, each.element, rows) for each in _PARTIALS]
     for total, each in zip(own, _PARTIALS, strict=True):
         k.fill(total, each.start)
     return own
@@ -310,8 +310,8 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
     k.comment("Warps have parts of K: a thread for each row adds them up")
     warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
-        found = [(k.shared(f"s_{each.letter}", each.element, Layout((rows, warps))),
-                  k.registers(f"of_{each.letter}", each.element, Layout(warps)))
+        found = [(k.shared(f"s_{each.letter}", each.element, (rows, warps)),
+                  k.registers(f"of_{each.letter}", each.element, warps))
                  for each in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
             with k.each(values) as v:
@@ -392,7 +392,7 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
     with (k.when(less(row, side.rows)), k.loop("part", side.parts, start=k.thread // WARP,
                                                step=THREADS // WARP, unroll=False) as part):
-        found = [k.registers(f"found_{each.letter}", each.element, Layout(1))
+        found = [k.registers(f"found_{each.letter}", each.element, 1)
                  for each in _PARTIALS]
         for pointer, fragment in zip(side.partials, found, strict=True):
             k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
@@ -430,7 +430,7 @@ def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Point
             k.assign(value, value * 2.0**-64)
             k.store(numbers[PRODUCT // 8 + at], value)
     weights = Tensor(words, Layout((2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2)))
-    weight = k.registers("weight", "uint32", Layout(2))
+    weight = k.registers("weight", "uint32", 2)
     with k.when(less(k.thread, (MOST + 1) // WORD * LIMBS // 2)):
         for i in range(2):
             k.assign(weight(i), k.call("weights_of_moduli", count, 2 * k.thread + i))

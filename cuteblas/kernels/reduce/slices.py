@@ -163,7 +163,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
             k.fold(totals[_, _, _, chain], totals[_, _, _, chain + half])
     if along > 1:
         k.comment("Fold the threads of an element, half onto half")
-        sR = k.shared("sR", config.accumulator, Layout((product(tile), along)))
+        sR = k.shared("sR", config.accumulator, (product(tile), along))
         shared = vectors_along(0, (product(tile), along))
         fold_halves(k, shared, sR, first, (total, part))
     epilogue.clear(total)

@@ -473,7 +473,7 @@ class _Operand:
         tXgX = k.pin("tXgX", brought(self._x.at(item)))
         exists = existing(k, "tXcX", mine, (M, K))
         there = existing(k, "tBcX", brought, (M, K)) if config.exchanged else exists
-        read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
+        read = k.registers("tXrX", config.element, (vi * vj, 1, config.unroll))
         mine_alone = Layout((vi, 1, 1))
 
         # where the row of a value stands in what is kept of rows
@@ -768,7 +768,7 @@ class _Fold:
         own = Tensor(shared.engine, Layout((1, self._rows, parts),
                                            (0, *self._by_part)))[_, *self._own]
         return _Part(total, combine, seen, k.pin(f"tPs_{name}", own),
-                     k.registers(f"part_{name}", element, Layout(1)))
+                     k.registers(f"part_{name}", element, 1))
 
     def _parts_of(self, *totals: tuple[Tensor, str]) -> list[_Part]:
         """Leave parts of rows in shared memory, and fold this thread's in registers."""
@@ -812,7 +812,7 @@ class _Fold:
             k.end_block(integer(self._rank).differs(0))
             self._arrivals.wait(1)
             for x in found:
-                other = k.registers(f"other_{x.name}", _PARTIALS[x.name], Layout(1))
+                other = k.registers(f"other_{x.name}", _PARTIALS[x.name], 1)
                 k.fill(x.part)
                 with self._others("from") as rank:
                     k.copy(Vector(1), self._word(x.name, row, rank), other)
@@ -849,7 +849,7 @@ class _Fold:
         RECORD.fold_lanes(k, record, [*butterfly(WARP // self._parts, self._parts)])
         if warps == 1:
             return
-        records = k.shared("records", "float32", Layout((RECORD.size, warps)))
+        records = k.shared("records", "float32", (RECORD.size, warps))
         other = RECORD.registers(k, "other")
         with k.when(all_of(self.has_row, equal(k.thread % WARP, 0))):
             k.copy(Vector(RECORD.size), record, records[_, k.thread // WARP])
