@@ -26,7 +26,7 @@ from ..codegen import (
 from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
-__all__ = ["GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
+__all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
            "Partition", "batch_letters",
            "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
            "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
@@ -45,6 +45,9 @@ DynamicPair = tuple[IntLike, IntLike]
 
 Coord = tuple[IntLike, ...]
 """Extents or coordinates along any number of modes."""
+
+ELEMENTS = Vector(1)
+"""Copies elements one by one."""
 
 Partition = Callable[[Tensor], Tensor]
 """Gives a part of a tensor, whatever its elements are."""
@@ -269,8 +272,8 @@ def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:
     """Copy an element through a register of a name."""
     single = k.registers(name, source.dtype.name, 1)
-    k.copy(Vector(1), source, single)
-    k.copy(Vector(1), single, target)
+    k.copy(ELEMENTS, source, single)
+    k.copy(ELEMENTS, single, target)
 
 
 def parts_of(element: str) -> int:
@@ -289,7 +292,7 @@ def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
     nothing = k.registers("nothing", words.dtype.name, 1)
     k.fill(nothing)
     with k.loop("word", count, start=k.thread, step=k.threads) as word:
-        k.copy(Vector(1), nothing, cleared[None, word])
+        k.copy(ELEMENTS, nothing, cleared[None, word])
 
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,

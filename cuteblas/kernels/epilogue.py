@@ -18,7 +18,7 @@ from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
 from ..layout import Layout, Tensor, _, composition, flatten
 from ..layout.symbolic import Condition, Expr, IntLike, equal, select
-from .common import Coord, DynamicPair, Partition, combine
+from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
@@ -357,6 +357,6 @@ class Epilogue:
         def first(tensor: Tensor) -> Tensor:
             return tensor.map_domain(lambda layout: composition(layout, Layout(1)))
 
-        k.copy(Vector(1), first(source), fragment,
+        k.copy(ELEMENTS, first(source), fragment,
                guard=inside and Guard(first(inside.coordinates), inside.extents))
         return Tensor(fragment.engine, Layout(run, 0))

@@ -38,7 +38,7 @@ from ..codegen import (
 )
 from ..layout import Layout, Tensor, _
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
-from .common import WARP, butterfly, existing, part_of_tile, vectors_along
+from .common import ELEMENTS, WARP, butterfly, existing, part_of_tile, vectors_along
 
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
@@ -208,7 +208,7 @@ class Verdict:
         k = self._k
         self._barrier.wait(0, 0)
         given = k.registers("given", "uint32", 1)
-        k.copy(Vector(1), self._of_block, given)
+        k.copy(ELEMENTS, self._of_block, given)
         k.stop(given(0).differs(HOLDS))
 
 

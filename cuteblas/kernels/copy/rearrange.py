@@ -31,7 +31,7 @@ from ...codegen import (
 from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import Coord, copy_element, cut_words, packed_strides, split_words
+from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
@@ -441,12 +441,12 @@ def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) 
     lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
     held = k.registers("tSrS", unit, len(words))
     for i, w in _existing(k, words):
-        k.copy(Vector(1), lines.run(w.memory(0).index), held(i))
+        k.copy(ELEMENTS, lines.run(w.memory(0).index), held(i))
     for i, w in _existing(k, words):
         parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", word)
         split_words(k, held(i).run(), parts)
         for of_registers, of_memory in _parts(parts, w, 1):
-            k.copy(Vector(1), of_registers, of_memory)
+            k.copy(ELEMENTS, of_registers, of_memory)
 
 
 def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
@@ -505,7 +505,7 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
                 for n, at in enumerate(covering):               # one word, if it is whole
                     k.copy(Covering(1), words(at + index), cut(n))
                 cut_words(k, cut, cut, bits)
-                k.copy(Vector(1), cut(0), line(index))
+                k.copy(ELEMENTS, cut(0), line(index))
 
     k.comment("Elements of words that are not")
     most = 2 * (word - 1)                                       # of a run

@@ -53,6 +53,7 @@ from ...layout.symbolic import (
     select,
 )
 from ..common import (
+    ELEMENTS,
     DynamicPair,
     Pair,
     coordinates,
@@ -308,10 +309,10 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         k.comment("Rows in")
         for x, j in enumerate(columns):
             for n, i, _ in rows():
-                k.copy(Vector(1), source(j, i), held[None, x, n])
+                k.copy(ELEMENTS, source(j, i), held[None, x, n])
         for x in range(config.words[0]):
             for n, _, row in rows():
-                k.copy(Vector(1), held[None, x, n], row(column(x)))
+                k.copy(ELEMENTS, held[None, x, n], row(column(x)))
     else:
         words = k.lines("S_words", source.engine, word, config.word, spanned=True)
         borders = k.let("top", source(first_j, 0)), k.let("bottom", source(first_j, I - 1))
@@ -323,21 +324,21 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
             single = k.registers("tSrE", element, packed)
             for x, j in enumerate(columns):
                 for n, i, _ in rows():
-                    k.copy(Vector(1), words.run(words.place(source(j, i)), 2), covering[None, x, n])
+                    k.copy(ELEMENTS, words.run(words.place(source(j, i)), 2), covering[None, x, n])
             for x, j in enumerate(columns):
                 for n, i, row in rows():
                     cut_words(k, covering[None, x, n], held[None, x, n],
                               words.bits(words.place(source(j, i))))
                     split_words(k, held[None, x, n], single)
                     for c in range(packed):
-                        k.copy(Vector(1), single(c), row(column(x, c)))
+                        k.copy(ELEMENTS, single(c), row(column(x, c)))
         k.comment("Where words would reach beyond the array's memory: elements")
         with k.otherwise():
             single = k.registers("tSrE", element, 1)
             for x, c in ((x, c) for x in range(config.words[0]) for c in range(packed)):
                 for _, i, row in rows(unroll=False):
-                    k.copy(Vector(1), source(minimum(first_j + column(x, c), J - 1), i), single)
-                    k.copy(Vector(1), single, row(column(x, c)))
+                    k.copy(ELEMENTS, source(minimum(first_j + column(x, c), J - 1), i), single)
+                    k.copy(ELEMENTS, single, row(column(x, c)))
     k.barrier()
 
     k.comment("The piece out: whole vectors")
@@ -448,9 +449,9 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                 with k.when(less(first_i + i + (packed - 1), I)):
                     elements, joined = k.registers("tDrE", element, packed), k.registers("tDrW", word, 1)
                     for c in range(packed):
-                        k.copy(Vector(1), sS(j, i + c), elements(c))
+                        k.copy(ELEMENTS, sS(j, i + c), elements(c))
                     join_words(k, elements, joined)
-                    k.copy(Vector(1), joined, row(t))
+                    k.copy(ELEMENTS, joined, row(t))
                 if packed > 1:
                     with k.otherwise(), k.loop("e", packed - 1,
                                                unroll=False) as e, k.when(less(first_i + i + e, I)):

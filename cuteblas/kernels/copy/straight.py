@@ -27,6 +27,7 @@ from ...codegen.paired import PairBuilder
 from ...layout import Tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
 from ..common import (
+    ELEMENTS,
     Pair,
     coordinates,
     cut_words,
@@ -137,8 +138,8 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
     guard = existing(k, "tScS", mine, extents)
     tSrS = k.registers("tSrS", S.address.dtype.name,
                        (1, *tiled.passes(config.tile, config.name)))
-    k.copy(Vector(1), tSgS, tSrS, guard=guard)
-    k.copy(Vector(1), tSrS, tSgD, guard=guard)
+    k.copy(ELEMENTS, tSgS, tSrS, guard=guard)
+    k.copy(ELEMENTS, tSrS, tSgD, guard=guard)
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
     covering = k.registers("tVrC", word, (wide + 1, rows))
     for n, each in enumerate(mine):
         with k.when(each.whole.ne(0)):
-            k.copy(Vector(1), words.run(each.source, wide + 1), covering[None, n])
+            k.copy(ELEMENTS, words.run(each.source, wide + 1), covering[None, n])
     k.comment("Out: vectors, or elements one by one where rows begin and end")
     for n, each in enumerate(mine):
         with k.when(each.whole.ne(0)):
@@ -204,5 +205,5 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
             for tensor, into in ((source, True), (target, False)):
                 for i, e in ((each.i + e, single[None, e]) for e in range(vector)):
                     with k.when(all_of(less(each.j, J), less(-1, i), less(i, I))):
-                        k.copy(Vector(1), *((tensor(i, each.j), e) if into
+                        k.copy(ELEMENTS, *((tensor(i, each.j), e) if into
                                             else (e, tensor(i, each.j))))

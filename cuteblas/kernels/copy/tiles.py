@@ -52,6 +52,7 @@ from ...layout import (
 )
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum
 from ..common import (
+    ELEMENTS,
     DynamicPair,
     Pair,
     coordinates,
@@ -449,7 +450,7 @@ class TransposedTile:
         tDgD = k.pin(f"tDg{name}", mine(moved.target))
         guard = existing(k, f"tDc{name}", mine, moved.target.layout.shape)
         fragment = k.registers(f"tDr{name}", self.word, ((1, self.vs), *self.passes))
-        k.copy(Vector(1), tDsT, fragment)
+        k.copy(ELEMENTS, tDsT, fragment)
         k.copy(Vector(self.vs), fragment, tDgD, guard=guard)
 
 
@@ -515,7 +516,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
         def read_block(block: IntLike) -> None:
             with k.each(packed) as row:
                 begin = k.let("begin", lines.place(source(j, nearest(tScS((0, row), 0, block)[1]))))
-                k.copy(Vector(1), lines.run(begin, 2), covers[None, row, block])
+                k.copy(ELEMENTS, lines.run(begin, 2), covers[None, row, block])
 
         # of all threads together: a multiple of a word's, so that theirs begin alike
         rows = by_element.tile[1]
@@ -527,7 +528,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                     apart = Layout(blocks, rows * source.layout.stride[1] // packed)
                     strided = lines.run(lines.place(source(j, tScS((0, row), 0, 0)[1])),
                                         make_layout(Layout(2), apart))
-                    k.copy(Vector(1), k.pin(f"tSg{name}{row}", strided, settled=True),
+                    k.copy(ELEMENTS, k.pin(f"tSg{name}{row}", strided, settled=True),
                            covers[None, row, None])
             with k.otherwise(), k.each(blocks) as block:
                 first = corner[1] + block * rows
@@ -544,9 +545,9 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     with k.otherwise(), k.loop("column", packed, unroll=False) as column:
         single = k.registers("tSrE", source.engine.dtype.name, (packed, blocks))
         guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
-        k.copy(Vector(1), tSgS[(column, None), 0, None], single, guard=guard)
+        k.copy(ELEMENTS, tSgS[(column, None), 0, None], single, guard=guard)
         k.copy(
-            Vector(1),
+            ELEMENTS,
             single,
             by_element.partition(moved.elements, k.thread)[(column, None), 0, None]
         )
@@ -605,7 +606,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
             with k.when(less(corner[0] + which, J)):
                 held = k.registers("tDrS", tile.word, (1, len(at)))
                 for w, i in enumerate(at):
-                    k.copy(Vector(1), moved.shared(which, i), held[None, w])
+                    k.copy(ELEMENTS, moved.shared(which, i), held[None, w])
                 if packed > 1:
                     cut_words(k, held[0, None], held[0, None], 8 * config.item * (later % packed))
                 line = k.let("line", lines.run(column_begin(which) + (border - 1), tile.written[1],

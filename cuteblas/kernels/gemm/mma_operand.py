@@ -11,13 +11,13 @@ from __future__ import annotations
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen import CodegenError, CpAsync, TiledCopy, Vector, static_extents
+from ...codegen import CodegenError, CpAsync, TiledCopy, static_extents
 from ...codegen.copies import Ldmatrix
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
 from ...codegen.mma import WarpMma, operand_tile
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
 from ...layout.symbolic import IntLike, all_of, less, minimum, select
-from ..common import WARP, OperandAccess, Pair, vectors_along
+from ..common import ELEMENTS, WARP, OperandAccess, Pair, vectors_along
 from .block import GemmBlock
 from .main_loop import LoopOperand, VectorOperand
 
@@ -75,7 +75,7 @@ class _Vectors(VectorOperand):
             self.k.copy(Ldmatrix(not self._k_major), self._part[_, _, step, stage],
                         self._fragment[_, _, buffer])
         else:
-            self.k.copy(Vector(1), self._part[_, step, stage], self._fragment[_, buffer])
+            self.k.copy(ELEMENTS, self._part[_, step, stage], self._fragment[_, buffer])
 
 
 class _Covered(LoopOperand):

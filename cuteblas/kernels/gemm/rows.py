@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen import CodegenError, Vector, static_extents
+from ...codegen import CodegenError, static_extents
 from ...codegen.copies import Covering
 from ...codegen.covering import CoveredTiles
 from ...layout import Layout, Tensor, _, cosize, make_layout, select
 from ...layout.symbolic import IntLike, all_of, equal, less, minimum
-from ..common import WARP, Partition, copy_element, vectors_along
+from ..common import ELEMENTS, WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock
 
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
@@ -87,8 +87,8 @@ def _by_elements(block: GemmBlock, partition: Partition,
     row = k.registers("tRrC", element, (1, lines))
     with k.each(steps) as step:
         at = (_, step, _) if along == 0 else (_, _, step)
-        k.copy(Vector(1), source[at], row)
-        k.copy(Vector(1), row, target[at], guard=guard and guard[at])
+        k.copy(ELEMENTS, source[at], row)
+        k.copy(ELEMENTS, row, target[at], guard=guard and guard[at])
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike,
     k.copy(Covering(1), source, held)
     with k.loops(static_extents(source)) as at:
         first, exists = begin(*at), less(coordinates(*at)[0], rows)
-        k.copy(Vector(1), held(*at), target(*at),
+        k.copy(ELEMENTS, held(*at), target(*at),
                when=all_of(exists, less(-1, first), less(first + 1, columns)))
     k.comment("Elements that are alone in a word: the first and the last one of a row")
     with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:

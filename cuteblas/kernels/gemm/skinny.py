@@ -44,6 +44,7 @@ from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma
 from ...layout import Layout, Tensor, _, composition, make_layout, size
 from ...layout.symbolic import Condition, IntLike, all_of, equal, less
 from ..common import (
+    ELEMENTS,
     GROUP,
     WARP,
     Coord,
@@ -289,7 +290,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                          *(plane(0, j) for plane in planes), *seen)
                 with k.each(along) as j:
                     for p, plane in enumerate(planes):
-                        k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
+                        k.copy(ELEMENTS, plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
             fence_proxy_async(k)
             k.group_barrier(1, GROUP)
             if by_threads:

@@ -24,7 +24,6 @@ from ...codegen import (
     TensorParam,
     TmaBox,
     Value,
-    Vector,
     WgmmaMma,
     oldest_with,
     wgmma_delivered,
@@ -32,7 +31,7 @@ from ...codegen import (
 from ...codegen.values import complex_of, number
 from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
-from ..common import GROUP, WARP, Pair, mapped, operand
+from ..common import ELEMENTS, GROUP, WARP, Pair, mapped, operand
 from ..epilogue import Epilogue, OutputTile
 from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
@@ -170,8 +169,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         pair, half, column = elements.extents
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
         tCrRA, tCrRB = k.registers("tCrRA", "int32", half), k.registers("tCrRB", "int32", (pair, column))
-        k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
-        k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=c.guard and c.guard[_, 0, _])
+        k.copy(ELEMENTS, tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
+        k.copy(ELEMENTS, tCgRB[_, 0, _], tCrRB, guard=c.guard and c.guard[_, 0, _])
 
         def scale(factor: Callable[[Value, Value], Value]) -> None:
             with k.loops((pair, half, column)) as (i, h, n):

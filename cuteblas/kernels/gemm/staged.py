@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..._dtypes import dtype
-from ...codegen import GlobalTensor, KernelBuilder, TmaBox, Vector, WgmmaMma, partition
+from ...codegen import GlobalTensor, KernelBuilder, TmaBox, WgmmaMma, partition
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.swizzled import longest_row, swizzle_over
 from ...codegen.tma import TmaStore, tma_store_wait
@@ -24,7 +24,16 @@ from ...layout import (
     size,
 )
 from ...layout.symbolic import IntLike, equal
-from ..common import GROUP, WARP, Coord, DynamicPair, existing, part_of_tile, vectors_along
+from ..common import (
+    ELEMENTS,
+    GROUP,
+    WARP,
+    Coord,
+    DynamicPair,
+    existing,
+    part_of_tile,
+    vectors_along,
+)
 from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
 from .roles import Finish, Sums
@@ -138,10 +147,10 @@ class StagedC:
         taken = k.registers("tWrC", self._element, (1, _ROWS_AT_ONCE, across))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
             with k.each(_ROWS_AT_ONCE) as j:
-                k.copy(Vector(1), tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _])
+                k.copy(ELEMENTS, tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _])
             with k.each(_ROWS_AT_ONCE) as j:
                 row = _ROWS_AT_ONCE * i + j
-                k.copy(Vector(1), taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
+                k.copy(ELEMENTS, taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
     def leave(self) -> None:
         """Wait until TMA has read everything."""

@@ -33,6 +33,7 @@ from ...codegen.mma import SIGNED_BYTES
 from ...layout import ComposedLayout, Layout, Swizzle, _
 from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
+    ELEMENTS,
     WARP,
     Pair,
     existing,
@@ -317,7 +318,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         if config.k_major:
             k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=exists_x[_, line, _])
         else:
-            k.copy(Vector(1), tXsX[_, line, _], read)
+            k.copy(ELEMENTS, tXsX[_, line, _], read)
         k.comment("The scale of the row, and its integers")
         if config.k_major:
             row, along = exists_x.coordinates(0, line, 0)

@@ -28,6 +28,7 @@ from ...codegen.values import complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_layout
 from ...layout.symbolic import IntLike, equal, less
 from ..common import (
+    ELEMENTS,
     WARP,
     OperandAccess,
     Pair,
@@ -248,7 +249,7 @@ def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike
     """
     own = k.registers("own_limbs", "uint32", LIMBS // 2)
     k.copy(
-        Vector(1),
+        ELEMENTS,
         Tensor(weights, Layout((2, LIMBS // 2, LANES), (1, 2, LIMBS)))[group % 2, _, lane],
         own
     )

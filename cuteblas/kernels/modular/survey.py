@@ -33,6 +33,7 @@ from ...codegen.values import number
 from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
+    ELEMENTS,
     WARP,
     DynamicPair,
     OperandAccess,
@@ -294,7 +295,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     with k.when(all_of(less(row, M), mine_alone)):
         for pointer, total in zip(partials, own, strict=True):
             gP = Tensor(pointer, Layout((M, prod(x.batch, start=1), chunks)))
-            k.copy(Vector(1), total(0), gP(row, item, chunk))
+            k.copy(ELEMENTS, total(0), gP(row, item, chunk))
 
 
 def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
@@ -319,7 +320,7 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
         k.barrier()
         with k.when(less(k.thread, rows)):
             for (shared, parts), total, each in zip(found, own, _PARTIALS, strict=True):
-                k.copy(Vector(1), shared[k.thread, _], parts)
+                k.copy(ELEMENTS, shared[k.thread, _], parts)
                 k.assign(total(0), parts(0))
                 for warp in range(1, warps):
                     k.assign(total(0), k.call(each.combine, total(0), parts(warp)))
@@ -395,7 +396,7 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
         found = [k.registers(f"found_{each.letter}", each.element, 1)
                  for each in _PARTIALS]
         for pointer, fragment in zip(side.partials, found, strict=True):
-            k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
+            k.copy(ELEMENTS, Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
                    fragment(0))
         for total, fragment, each in zip(own, found, _PARTIALS, strict=True):
             k.fold(total, fragment, each.combine)

@@ -27,6 +27,7 @@ from ...codegen.epilogue import literal
 from ...layout import Layout, _, idx2crd
 from ...layout.symbolic import IntLike, ceil_div, minimum
 from ..common import (
+    ELEMENTS,
     WARP,
     OperandAccess,
     Pair,
@@ -213,5 +214,5 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     last = existing(k, "tRcR_i", owned, (I, tj), (I, 1))
     result = k.registers("tRrR", config.output, (vi, 1, 1))
     k.fill(result, lambda *at: k.convert(total(*at), config.output))
-    k.copy(Vector(1), result, tRgR, guard=last)
+    k.copy(ELEMENTS, result, tRgR, guard=last)
     return k.build()

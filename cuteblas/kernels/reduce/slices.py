@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen import GeneratedKernel, KernelBuilder, Vector, by_coordinate
+from ...codegen import GeneratedKernel, KernelBuilder, by_coordinate
 from ...layout import Layout, Tensor, _, local_tile, product
 from ...layout.symbolic import IntLike, less
 from ..common import (
+    ELEMENTS,
     OperandAccess,
     Pair,
     existing,
@@ -147,14 +148,14 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     whole = k.let("whole", S // each * each)
     with k.loop("slice", whole, start=first, step=each) as index:
         for chain in range(_CHAINS):
-            k.copy(Vector(1), tWgW[_, _, _, index + chain * along], parts[_, _, _, chain],
+            k.copy(ELEMENTS, tWgW[_, _, _, index + chain * along], parts[_, _, _, chain],
                    guard=guard)
         k.fold(totals, parts)
     k.fill(parts)
     for chain in range(_CHAINS if along > 1 else _CHAINS - 1):
         index = whole + first + chain * along
         with k.when(less(index, S)):
-            k.copy(Vector(1), tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
+            k.copy(ELEMENTS, tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
     k.fold(totals, parts)
     half = _CHAINS
     while half > 1:

@@ -72,6 +72,7 @@ from ...layout.symbolic import (
     select,
 )
 from ..common import (
+    ELEMENTS,
     WARP,
     OperandAccess,
     Pair,
@@ -512,7 +513,7 @@ class _Operand:
             first = existing(k, "tRcR_m", owned, (M, tj), (M, 1))
             tRgR = k.pin("tRgR", owned(self._r.at(item, (M, tj))))
             with k.when(equal(rank, 0)):
-                k.copy(Vector(1), shift, tRgR, guard=first)
+                k.copy(ELEMENTS, shift, tRgR, guard=first)
 
             def scaled(part: Value, row: tuple[IntLike, int, int]) -> Value:
                 return k.call("scaled", part, factor(*row))
@@ -775,13 +776,13 @@ class _Fold:
         k, found = self._k, [self._part(*each) for each in totals]
         with k.when(equal(self._along % self._config.lanes, 0)):
             for x in found:
-                k.copy(Vector(1), x.total, x.seen[_, _, _, self._along // self._config.lanes])
+                k.copy(ELEMENTS, x.total, x.seen[_, _, _, self._along // self._config.lanes])
         k.barrier()
         for x in found:
             k.fill(x.part)
         with k.when(self.has_row):
             for x in found:
-                k.copy(Vector(1), x.own, x.part)
+                k.copy(ELEMENTS, x.own, x.part)
         for x in found:
             k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
         return found
@@ -796,9 +797,9 @@ class _Fold:
             self._from_all(x)
             return
         with self._k.when(self.has_row):
-            self._k.copy(Vector(1), x.part, x.own)
+            self._k.copy(ELEMENTS, x.part, x.own)
         self._k.barrier()
-        self._k.copy(Vector(1), x.seen[_, _, _, 0], total)
+        self._k.copy(ELEMENTS, x.seen[_, _, _, 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and
@@ -815,7 +816,7 @@ class _Fold:
                 other = k.registers(f"other_{x.name}", _PARTIALS[x.name], 1)
                 k.fill(x.part)
                 with self._others("from") as rank:
-                    k.copy(Vector(1), self._word(x.name, row, rank), other)
+                    k.copy(ELEMENTS, self._word(x.name, row, rank), other)
                     k.fold(x.part, other, x.combine)
                 k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
         return row, [x.part(0) for x in found]
