@@ -20,7 +20,7 @@ from ..layout import Layout, Tensor, _, composition, flatten
 from ..layout.symbolic import Condition, Expr, IntLike, equal, select
 from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
-__all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
+__all__ = ["Epilogue", "EpilogueConfig", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
 _MOST_BYTES = 16                        # of one access
 
@@ -89,6 +89,31 @@ class FusedEpilogue:
         """Its part of a kernel's name."""
         return "_".join(("e" + self.graph.digest,
                          *(m.tag for m in (*self.operands, *self.outputs))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpilogueConfig:
+    """How a kernel makes C of sums: fields of its configuration.
+
+    Attributes
+    ----------
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars; ``"device"``: they are in device memory.
+    wide : bool
+        Whether offsets need 64 bits.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    """
+
+    alpha: str = "one"
+    beta: str = "zero"
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+
+    @property
+    def fused(self) -> str:
+        """The end of a kernel's name that says which epilogue it has."""
+        return f"_{self.epilogue.tag}" if self.epilogue else ""
 
 
 @dataclass(frozen=True)

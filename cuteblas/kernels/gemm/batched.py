@@ -57,7 +57,7 @@ from ...layout import (
 )
 from ...layout.symbolic import Condition, IntLike, all_of, less, minimum
 from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
-from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
 
@@ -212,8 +212,9 @@ class BatchedSide:
 
 
 @dataclass(frozen=True)
-class BatchedConfig:
-    """Everything that a ``gemm_batched`` kernel is specialised on.
+class BatchedConfig(EpilogueConfig):
+    """Everything that a ``gemm_batched`` kernel is specialised on, beside the fields of its
+    epilogue.
 
     Attributes
     ----------
@@ -225,16 +226,10 @@ class BatchedConfig:
         The division of the work.
     a, b, c : BatchedSide
         How the operands are read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars.
     batch_modes : int
         Number of batch modes of operands that are not spans.
     multiple : int
         What divides the number of matrices.
-    wide : bool
-        Whether offsets need 64 bits.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     """
 
     element: str
@@ -246,12 +241,8 @@ class BatchedConfig:
     a: BatchedSide
     b: BatchedSide
     c: BatchedSide
-    alpha: str = "one"
-    beta: str = "zero"
     batch_modes: int = 0
     multiple: int = 1
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -280,8 +271,7 @@ class BatchedConfig:
             f"gemm_batched_{types}_{'x'.join(map(str, self.extents))}_{t.matrices}_{t.threads}_"
             f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}{'q' if t.words else f'w{t.whole}'}"
             f"_{self.a.tag}_{self.b.tag}_{self.c.tag}"
-            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}"
-            + (f"_{self.epilogue.tag}" if self.epilogue else "")
+            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}{self.fused}"
         )
 
 

@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar
 
 from ..._dtypes import dtype
 from ...codegen import (
@@ -112,7 +111,6 @@ class SkinnyConfig(PersistentConfig):
     b: OperandAccess = _VECTORS
     tma: tuple[bool, bool] = (True, True)
     slices: bool = False
-    beta: ClassVar[str] = "zero"
 
     @property
     def k_major(self) -> tuple[bool, bool]:
@@ -206,8 +204,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     """
     mma = config.mma
     config.c.check_run(2)
-    if config.columns % WARP:
-        raise CodegenError(f"tiles have a multiple of 32 columns, got {config}")
+    if config.columns % WARP or config.beta != "zero":
+        raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")
     k = KernelBuilder(
         config.name,
         GROUP * (_GROUPS + 2),

@@ -108,7 +108,7 @@ class GemmSplitConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta,
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
                              self.staged)
         return (
             f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"

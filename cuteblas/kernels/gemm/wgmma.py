@@ -99,7 +99,7 @@ class WgmmaConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta,
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
                              self.staged, self.cluster, depth_of(self.element))
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
         digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""

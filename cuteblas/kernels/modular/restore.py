@@ -39,7 +39,7 @@ from ..common import (
     tile_of_block,
     transpose_words,
 )
-from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
 from .survey import (
@@ -65,8 +65,8 @@ _THREADS = 256
 
 
 @dataclass(frozen=True)
-class RestoreConfig:
-    """What a ``modular_restore`` kernel is specialised on.
+class RestoreConfig(EpilogueConfig):
+    """What a ``modular_restore`` kernel is specialised on, beside the fields of its epilogue.
 
     Attributes
     ----------
@@ -74,26 +74,16 @@ class RestoreConfig:
         C's type, float64 or complex128.
     c : OperandAccess
         How C is read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars.
     batch_a, batch_b : tuple of bool
         For each batch mode, innermost first, whether A, B has a stride there.
-    wide : bool
-        Whether offsets need 64 bits.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     symmetric : bool
         Whether there are residues of the lower triangle, whose elements are written twice.
     """
 
     output: str
     c: OperandAccess
-    alpha: str = "one"
-    beta: str = "zero"
     batch_a: tuple[bool, ...] = ()
     batch_b: tuple[bool, ...] = ()
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
     symmetric: bool = False
 
     @property
@@ -121,8 +111,7 @@ class RestoreConfig:
         modes = batch_letters(self.batch_a, self.batch_b)
         return (f"modular_restore_{dtype(self.output).tag}_{self.c.letter('mn')}{self.c.width}"
                 f"_{self.alpha[0]}{self.beta[0]}_b{modes}"
-                f"{'_wide' if self.wide else ''}{'_symmetric' * self.symmetric}"
-                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+                f"{'_wide' if self.wide else ''}{'_symmetric' * self.symmetric}{self.fused}")
 
 
 @cache

@@ -24,7 +24,7 @@ from ..common import (
     tile_of_block,
     vectors_along,
 )
-from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 from ..guard import gate_tag
 
 __all__ = ["TILE", "ReduceConfig", "reduce_split"]
@@ -36,8 +36,8 @@ _CHAINS = 4
 
 
 @dataclass(frozen=True)
-class ReduceConfig:
-    """What a ``reduce_split`` kernel is specialised on.
+class ReduceConfig(EpilogueConfig):
+    """What a ``reduce_split`` kernel is specialised on, beside the fields of its epilogue.
 
     Attributes
     ----------
@@ -45,16 +45,10 @@ class ReduceConfig:
         NumPy's names of the types of the slices, and of C.
     c : OperandAccess
         How C is written; width 1.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars.
     batch_modes : int
         Number of batch modes.
-    wide : bool
-        Whether offsets need 64 bits.
     modes : tuple of int
         Modes that are nested in M and N of C.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     gate : int, optional
         The verdict without which the kernel does nothing.
     along : int
@@ -66,12 +60,8 @@ class ReduceConfig:
     accumulator: str
     output: str
     c: OperandAccess
-    alpha: str = "one"
-    beta: str = "zero"
     batch_modes: int = 0
-    wide: bool = False
     modes: Pair = (1, 1)
-    epilogue: FusedEpilogue | None = None
     gate: int | None = None
     along: int = 1
     triangle: str | None = None
@@ -90,8 +80,7 @@ class ReduceConfig:
             + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
             + (f"_along{self.along}" if self.along > 1 else "")
             + (f"_{self.triangle}" if self.triangle else "")
-            + (f"_{self.epilogue.tag}" if self.epilogue else "")
-            + gate_tag(self.gate)
+            + self.fused + gate_tag(self.gate)
         )
 
 
