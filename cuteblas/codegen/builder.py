@@ -11,13 +11,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from .._dtypes import DType, dtype
-from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
-from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less, to_c
+from ..layout import (
+    ArithTuple,
+    ComposedLayout,
+    CoordinateIterator,
+    Layout,
+    Tensor,
+    cosize,
+    make_tensor,
+    product,
+)
+from ..layout.symbolic import Condition, Expr, IntLike, Var, all_of, bits_of, bounds, less, to_c
 from .access import AccessCounter
 from .engine import CodegenError, Element, Lines, Pointer, static_extents
 from .intrinsics import Argument, called, intrinsic
@@ -53,7 +62,7 @@ class CopyAtom:
     """
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+             when: Condition) -> None:
         """Write the copy of all of ``source``. An atom that only has ``write`` takes no predicates.
 
         Raises
@@ -124,7 +133,7 @@ class Guard:
     halo: bool = False
     triangle: str | None = None
 
-    def at(self, coordinate: tuple[Any, ...]) -> Expr | bool:
+    def at(self, coordinate: tuple[Any, ...]) -> Condition:
         """The condition under which the element at ``coordinate`` exists."""
         values = self.coordinates(*coordinate)
         inside = [less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None]
@@ -328,12 +337,13 @@ class KernelBuilder:
         return Lines(words, before, dt.bytes // item, span)
 
     # -- memory ------------------------------------------------------------------------------------
-    def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *,
-               alignment: int = 128, over: str | None = None) -> Tensor:
-        """A tensor in the block's shared memory; with ``over``, in the memory of another tensor,
-        not in use meanwhile."""
+    def shared(self, name: str, element: str, layout: Any, *, alignment: int = 128,
+               over: str | None = None) -> Tensor:
+        """A tensor in the block's shared memory, of a layout or a shape; with ``over``, in the
+        memory of another tensor, not in use meanwhile."""
         dt = dtype(element)
-        elements = cosize(layout)
+        tensor = make_tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
+        layout, elements = tensor.layout, cosize(tensor.layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
         self._shared_at[name] = offset
         self._shared_tensors.append((name, dt.name, layout))
@@ -343,7 +353,7 @@ class KernelBuilder:
             f"{dt.ctype}* const {self._fresh(name)} = {self._c(self.call('shared_memory', offset, of=element))};"
         )
         self.note(f"{name}: shared {dt.name} {layout}, {elements * dt.bytes} bytes")
-        return Tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
+        return tensor
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
@@ -353,14 +363,15 @@ class KernelBuilder:
         yield
         self._shared_next = start
 
-    def registers(self, name: str, element: str, layout: Layout) -> Tensor:
-        """A fragment: a tensor in the thread's registers."""
+    def registers(self, name: str, element: str, layout: Any) -> Tensor:
+        """A fragment: a tensor in the thread's registers, of a layout or a shape."""
         dt = dtype(element)
-        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{cosize(layout)}];"
+        tensor = make_tensor(Pointer("rmem", name, dt, root=name), layout)
+        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{cosize(tensor.layout)}];"
         self._registers[declaration] = name
         self._line(declaration)
-        self.note(f"{name}: registers {dt.name} {layout}")
-        return Tensor(Pointer("rmem", name, dt, root=name), layout)
+        self.note(f"{name}: registers {dt.name} {tensor.layout}")
+        return tensor
 
     # -- integers ----------------------------------------------------------------------------------
     def let(self, name: str, value: _Named) -> _Named:
@@ -403,7 +414,7 @@ class KernelBuilder:
         """An array of integers in registers, ``value(i)`` at ``i``;
         :func:`~cuteblas.layout.symbolic.entry` reads it."""
         self._line(f"{self._int} {self._fresh(name)}[{entries}];")
-        with self.loops((entries,)) as (i,):
+        with self.each(entries) as i:
             self._line(f"{name}[{self._c(i)}] = {self._c(value(i))};")
 
     # -- values ------------------------------------------------------------------------------------
@@ -518,13 +529,16 @@ class KernelBuilder:
         """Nested loops over static extents, the first innermost, unrolled if the kernel's are;
         yields the coordinates."""
         with ExitStack() as stack:
-            at = [0 if extent == 1 else stack.enter_context(self.loop(name, extent,
-                                                                      unroll=self._unroll or None))
+            at = [stack.enter_context(self.each(extent, name))
                   for name, extent in reversed(list(zip(names, extents, strict=False)))]
             yield (*reversed(at),)
 
+    def each(self, extent: int, name: str = "i") -> AbstractContextManager[IntLike]:
+        """A loop over one static extent, as those of :meth:`loops`; yields the coordinate."""
+        return self.loop(name, extent, unroll=self._unroll or None)
+
     @contextmanager
-    def when(self, condition: Value | Expr | bool) -> Iterator[None]:
+    def when(self, condition: Value | Condition) -> Iterator[None]:
         """Statements under a condition; without a test if it is known to hold."""
         if condition is True:
             yield
@@ -548,7 +562,7 @@ class KernelBuilder:
 
     # -- work --------------------------------------------------------------------------------------
     def copy(self, atom: CopyAtom, source: Tensor | Element, target: Tensor | Element, *,
-             guard: Guard | None = None, when: Expr | bool = True) -> None:
+             guard: Guard | None = None, when: Condition = True) -> None:
         """Copy a tensor with the instructions of an atom: :mod:`~cuteblas.codegen.copies`,
         :mod:`~cuteblas.codegen.tma`.
 

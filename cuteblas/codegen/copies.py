@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ..layout import ComposedLayout, Swizzle, Tensor, size
 from ..layout.inttuple import divides
-from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of
+from ..layout.symbolic import Condition, IntLike, Var, all_of, bits_of
 from .builder import CopyAtom, Guard, KernelBuilder
 from .engine import CodegenError, Element, Pointer, static_extents
 from .intrinsics import Argument
@@ -64,7 +64,7 @@ class Vector(CopyAtom):
             raise CodegenError(f"a vector has 1, 2, 4, 8 or 16 elements, got {self.width}")
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+             when: Condition) -> None:
         """Write the accesses.
 
         Raises
@@ -194,7 +194,7 @@ class Ldmatrix(CopyAtom):
                 f"ldmatrix loads rows of 16 bytes into 4 registers, got {source.layout} to {target.layout}"
             )
         _prove_vector(source, width)
-        with k.loops((quadruples,)) as (q,):
+        with k.each(quadruples) as q:
             row = source(0, q)
             k.count(row, width, "load_shared")
             k.do("ldmatrix_x4_trans" if self.transposed else "ldmatrix_x4", target(0, q), row)

@@ -92,7 +92,7 @@ class TableBuilder(KernelBuilder):
         self.comment("The problem of this block: the last with no more blocks before it")
         block = self.block_index("block_of_all")
         problem, half = self.variable("problem", 0), self.variable("half", entries // 2)
-        before, probe = (self.registers(name, "int64", Layout(1)) for name in ("before", "probe"))
+        before, probe = (self.registers(name, "int64", 1) for name in ("before", "probe"))
         self.fill(before)
         with self.loop("level", levels):
             self.copy(Vector(1), Tensor(table + (problem + half), Layout(1)), probe)

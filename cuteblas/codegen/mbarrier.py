@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..layout import Layout
 from ..layout.symbolic import IntLike
 from .builder import KernelBuilder
 from .engine import Element
@@ -37,7 +36,7 @@ class Mbarriers:
 
     def __init__(self, k: KernelBuilder, name: str, count: int, arrivals: int):
         self._k, self.count, self.arrivals = k, count, arrivals
-        self._tensor = k.shared(name, "b64", Layout(count), alignment=8)
+        self._tensor = k.shared(name, "b64", count, alignment=8)
 
     def at(self, index: IntLike) -> Element:
         """One barrier, for copies that complete on it."""

@@ -420,7 +420,7 @@ class WarpMma(Partitions):
         odd, values = k.let("odd", thread % 2), 2 * halves
         runs = Tensor(c.engine, Layout(((2, 2), halves, of_m, of_n // 2),
                                        ((1, values * of_m), 2, values, 2 * values * of_m)))
-        given = k.registers("tCrG", c.engine.dtype.name, Layout(2))
+        given = k.registers("tCrG", c.engine.dtype.name, 2)
         with k.loops((halves, of_m, of_n // 2)) as at:
             for i in range(2):
                 first, second = (runs((i, atom), *at) for atom in range(2))
@@ -480,7 +480,7 @@ class RegisterPlanes:
     def __init__(self, k: KernelBuilder, name: str, atom: MmaAtom, count: int, atoms: int):
         self._k, self._complex = k, dtype(atom.element).is_complex
         self._pairs = count if self._complex else count // 2
-        self.planes = k.registers(name, "uint32", Layout((self._pairs, PLANES, atoms)))
+        self.planes = k.registers(name, "uint32", (self._pairs, PLANES, atoms))
         self._atoms = atoms
 
     def split(self, elements: Tensor, seen: Sequence[Value]) -> None:

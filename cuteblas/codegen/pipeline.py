@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..layout.symbolic import Expr, IntLike, equal, select
+from ..layout.symbolic import Condition, IntLike, equal, select
 from .builder import KernelBuilder
 from .engine import Element
 from .mbarrier import Mbarriers
@@ -42,7 +42,7 @@ class RingIndex:
         self.index = k.variable(name, start % stages, hi=stages - 1)
 
     @property
-    def _is_last(self) -> Expr | bool:
+    def _is_last(self) -> Condition:
         return equal(self.index, self._stages - 1)
 
     def advance(self) -> None:

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import NamedTuple, TypeAlias
 
 from .._dtypes import DType, dtype
-from ..layout.symbolic import Expr, IntLike, functions_of, is_condition, spelled, to_c
+from ..layout.symbolic import Condition, Expr, IntLike, functions_of, is_condition, spelled, to_c
 from .errors import CodegenError
 
 __all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "complex_of", "integer",
@@ -161,7 +161,7 @@ class Value:
         return _part(self, "im")
 
 
-Operand: TypeAlias = Value | Expr | bool | int | float
+Operand: TypeAlias = Value | Condition | int | float
 """What stands beside a value."""
 
 

@@ -26,7 +26,8 @@ from ..codegen import (
 from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
-__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "Partition", "batch_letters",
+__all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
+           "Partition", "batch_letters",
            "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
            "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
            "numbers_of", "operand", "packed_strides", "part_of_tile", "parts_of",
@@ -35,6 +36,18 @@ __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "Partition", "batch_letter
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
+
+Pair = tuple[int, int]
+"""Extents or coordinates along two modes that are known when a kernel is generated."""
+
+DynamicPair = tuple[IntLike, IntLike]
+"""Extents or coordinates along two modes."""
+
+Coord = tuple[IntLike, ...]
+"""Extents or coordinates along any number of modes."""
+
+ELEMENTS = Vector(1)
+"""Copies elements one by one."""
 
 Partition = Callable[[Tensor], Tensor]
 """Gives a part of a tensor, whatever its elements are."""
@@ -109,26 +122,26 @@ def mapped(name: str, modes: str, element: str) -> TensorParam:
     return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
 
 
-def vectors_along(mode: int, threads: tuple[int, int], width: int = 1) -> TiledCopy:
+def vectors_along(mode: int, threads: Pair, width: int = 1) -> TiledCopy:
     """The copy in which neighbouring threads move neighbouring vectors along one of two modes."""
     if mode == 0:
         return TiledCopy(Layout(threads), (width, 1))
     return TiledCopy(Layout(threads, (threads[1], 1)), (1, width))
 
 
-def tile_from(corner: tuple[IntLike, IntLike], matrix: Tensor, extents: tuple[int, int]) -> Tensor:
+def tile_from(corner: DynamicPair, matrix: Tensor, extents: Pair) -> Tensor:
     """The tile of a matrix that begins at a corner."""
     return local_tile(domain_offset(corner, matrix), extents, (0, 0))
 
 
-def part_of_tile(copy: TiledCopy, tile: tuple[IntLike, ...], at: tuple[Any, ...],
+def part_of_tile(copy: TiledCopy, tile: Coord, at: tuple[Any, ...],
                  thread: IntLike) -> Partition:
     """Gives a thread's part of the tile of a tensor at some coordinates."""
     return lambda tensor: copy.partition(local_tile(tensor, tile, at), thread)
 
 
 def existing(k: KernelBuilder, name: str, partition: Partition,
-             extents: tuple[IntLike, ...],
+             extents: Coord,
              limits: tuple[IntLike | None, ...] | None = None) -> Guard:
     """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the first:
     those within its extents, or within other limits."""
@@ -142,7 +155,7 @@ def coordinates(k: KernelBuilder, name: str, copy: TiledCopy, extents: tuple[int
 
 def tile_of_block(
     k: KernelBuilder,
-    extents: tuple[IntLike, IntLike],
+    extents: DynamicPair,
     tile: tuple[int, IntLike],
     batched: bool,
     group: int = 0,
@@ -179,7 +192,7 @@ def tile_of_block(
 
 def unravel(k: KernelBuilder, index: IntLike, extent: IntLike,
             names: tuple[str, str] = ("tile", "item"),
-            several: bool = True) -> tuple[IntLike, IntLike]:
+            several: bool = True) -> DynamicPair:
     """The place of an index along a mode of this extent, and along the next mode, if there are
     several indices of it; by default those of a block's tile, and of its matrix in the batch."""
     if not several:
@@ -205,7 +218,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
     """Words of 4 bytes that begin ``bits`` after those of ``source``, which has one more; the two
     may be one fragment."""
-    with k.loops((size(source.layout) - 1,)) as (w,):
+    with k.each(size(source.layout) - 1) as w:
         k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 
 
@@ -258,9 +271,9 @@ def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]
 
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:
     """Copy an element through a register of a name."""
-    single = k.registers(name, source.dtype.name, Layout(1))
-    k.copy(Vector(1), source, single)
-    k.copy(Vector(1), single, target)
+    single = k.registers(name, source.dtype.name, 1)
+    k.copy(ELEMENTS, source, single)
+    k.copy(ELEMENTS, single, target)
 
 
 def parts_of(element: str) -> int:
@@ -276,14 +289,14 @@ def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
     """Set words in device memory to zero, by the threads of a block."""
     cleared = Tensor(words, Layout((1, count)))
-    nothing = k.registers("nothing", words.dtype.name, Layout(1))
+    nothing = k.registers("nothing", words.dtype.name, 1)
     k.fill(nothing)
     with k.loop("word", count, start=k.thread, step=k.threads) as word:
-        k.copy(Vector(1), nothing, cleared[None, word])
+        k.copy(ELEMENTS, nothing, cleared[None, word])
 
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,
-                   group: int = _RASTER_GROUP) -> tuple[IntLike, IntLike]:
+                   group: int = _RASTER_GROUP) -> DynamicPair:
     """Tile coordinate of a block: columns of a few tiles, so that blocks that run together share
     operands in L2."""
     strip = tiles_n * group

@@ -17,10 +17,10 @@ from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, 
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
 from ..layout import Layout, Tensor, _, composition, flatten
-from ..layout.symbolic import Expr, IntLike, equal, select
-from .common import Partition, combine
+from ..layout.symbolic import Condition, Expr, IntLike, equal, select
+from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
-__all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
+__all__ = ["Epilogue", "EpilogueConfig", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
 _MOST_BYTES = 16                        # of one access
 
@@ -91,6 +91,31 @@ class FusedEpilogue:
                          *(m.tag for m in (*self.operands, *self.outputs))))
 
 
+@dataclass(frozen=True, kw_only=True)
+class EpilogueConfig:
+    """How a kernel makes C of sums: fields of its configuration.
+
+    Attributes
+    ----------
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars; ``"device"``: they are in device memory.
+    wide : bool
+        Whether offsets need 64 bits.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    """
+
+    alpha: str = "one"
+    beta: str = "zero"
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+
+    @property
+    def fused(self) -> str:
+        """The end of a kernel's name that says which epilogue it has."""
+        return f"_{self.epilogue.tag}" if self.epilogue else ""
+
+
 @dataclass(frozen=True)
 class OutputTriangle:
     """The triangle of C that is written, at one tile.
@@ -108,7 +133,7 @@ class OutputTriangle:
     """
 
     part: str
-    crossed: Expr | bool
+    crossed: Condition
     mirrored: Tensor | None = None
     hermitian: bool = False
 
@@ -144,8 +169,8 @@ class OutputTile:
     c: Tensor
     partition: Partition
     tile_of: Partition
-    extents: tuple[IntLike, IntLike]
-    item: IntLike | tuple[IntLike, ...]
+    extents: DynamicPair
+    item: IntLike | Coord
     guard: Guard | None = None
     pieces: Pieces | None = None
     single: bool = False
@@ -273,7 +298,7 @@ class Epilogue:
         if pieces is not None and not tile.single:
             into = min(run, _MOST_BYTES // dtype(self._output).bytes)
 
-        def one(at: tuple[IntLike, ...], target: Tensor, own: Callable[[IntLike], Value]) -> None:
+        def one(at: Coord, target: Tensor, own: Callable[[IntLike], Value]) -> None:
             """One run of C."""
             here = (_, *at)
             inside = guard and guard[here]
@@ -282,7 +307,7 @@ class Epilogue:
                 """A sum in the type of sums."""
                 return k.convert(own(i), self._accumulator) if self._converts else own(i)
 
-            tCrD = k.registers("tCrD", self._output, Layout(run))
+            tCrD = k.registers("tCrD", self._output, run)
             if reads_c:
                 absent = self._absent.get("beta")
                 if absent is not None:
@@ -321,9 +346,9 @@ class Epilogue:
         k, operands = self.k, len(fused.operands)
         inputs = zip(fused.operands, parts[:operands], strict=True)
         values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}
-        outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, Layout(run))
+        outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, run)
                    for m in fused.outputs]
-        with k.loops((run,)) as (i,):
+        with k.each(run) as i:
             def leaf(node: Node) -> Value:
                 match node.op:
                     case "acc":
@@ -349,14 +374,14 @@ class Epilogue:
         """A run of an operand in registers: one element where all are the same."""
         k, name = self.k, f"tCr_{epilogue_role(m.name)}"
         if run > 1 and any(stride != 0 for stride in flatten(source.layout.stride)):
-            fragment = k.registers(name, m.dtype, Layout(run))
+            fragment = k.registers(name, m.dtype, run)
             k.copy(Vector(m.width), source, fragment, guard=inside)
             return fragment
-        fragment = k.registers(name, m.dtype, Layout(1))
+        fragment = k.registers(name, m.dtype, 1)
 
         def first(tensor: Tensor) -> Tensor:
             return tensor.map_domain(lambda layout: composition(layout, Layout(1)))
 
-        k.copy(Vector(1), first(source), fragment,
+        k.copy(ELEMENTS, first(source), fragment,
                guard=inside and Guard(first(inside.coordinates), inside.extents))
         return Tensor(fragment.engine, Layout(run, 0))

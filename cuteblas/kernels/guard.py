@@ -38,7 +38,7 @@ from ..codegen import (
 )
 from ..layout import Layout, Tensor, _
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
-from .common import WARP, butterfly, existing, part_of_tile, vectors_along
+from .common import ELEMENTS, WARP, butterfly, existing, part_of_tile, vectors_along
 
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
@@ -103,7 +103,7 @@ class Record:
 
     def registers(self, k: KernelBuilder, name: str) -> Tensor:
         """Registers for a record."""
-        return k.registers(name, "float32", Layout(self.size))
+        return k.registers(name, "float32", self.size)
 
     def clear(self, k: KernelBuilder, record: Tensor) -> None:
         """Begin a record, which has seen no elements."""
@@ -139,7 +139,7 @@ class Record:
             for source, fragment, exists in zip(sources, found, exist, strict=True):
                 k.copy(Vector(self.size), source[_, _, _, i], fragment, guard=exists[_, _, _, i])
             for numbers, fragment, exists in zip(folded, found, exist, strict=True):
-                with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
+                with k.each(_RECORDS_AT_ONCE) as j, k.when(exists.at((0, 0, j, i))):
                     for at, (field, number) in enumerate(zip(self.fields, numbers, strict=True)):
                         k.assign(number, k.call(field.combine, number, fragment(at, 0, j)))
         for at, field in enumerate(self.fields):
@@ -177,7 +177,7 @@ class Verdict:
         """Allocate what a block keeps of it in shared memory; the barrier that is returned is to be
         initialised."""
         self._barrier = Mbarriers(self._k, "judged", 1, arrivals=1)
-        self._of_block = self._k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
+        self._of_block = self._k.shared("verdict_of_block", "uint32", 1, alignment=4)
         return self._barrier
 
     def make(self, condition: Callable[[list[list[Term]]], Term], comment: str) -> None:
@@ -207,8 +207,8 @@ class Verdict:
         write do this before."""
         k = self._k
         self._barrier.wait(0, 0)
-        given = k.registers("given", "uint32", Layout(1))
-        k.copy(Vector(1), self._of_block, given)
+        given = k.registers("given", "uint32", 1)
+        k.copy(ELEMENTS, self._of_block, given)
         k.stop(given(0).differs(HOLDS))
 
 

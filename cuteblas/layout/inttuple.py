@@ -30,7 +30,7 @@ from .checks import (
     integer,
 )
 from .errors import LayoutError, described, spell
-from .symbolic import Expr, IntLike
+from .symbolic import Condition, Expr, IntLike
 
 _INTEGERS = (int, Expr)
 
@@ -623,7 +623,7 @@ def compatible(a: Shape, b: Shape) -> bool:
 
 
 @checked
-def elem_less(a: IntTuple, b: IntTuple) -> Expr | bool:
+def elem_less(a: IntTuple, b: IntTuple) -> Condition:
     """Whether every leaf of ``a`` is below its leaf of ``b``: the predicate of an access (an
     ``Expr`` unless it is certain).
 
@@ -650,7 +650,7 @@ def elem_less(a: IntTuple, b: IntTuple) -> Expr | bool:
 
 
 @checked
-def elem_leq(a: IntTuple, b: IntTuple) -> Expr | bool:
+def elem_leq(a: IntTuple, b: IntTuple) -> Condition:
     """Whether every leaf of ``a`` is at most its leaf of ``b``.
 
     Parameters
@@ -672,7 +672,7 @@ def elem_leq(a: IntTuple, b: IntTuple) -> Expr | bool:
 
 
 @checked
-def elem_gtr(a: IntTuple, b: IntTuple) -> Expr | bool:
+def elem_gtr(a: IntTuple, b: IntTuple) -> Condition:
     """Whether every leaf of ``a`` is above its leaf of ``b``.
 
     Parameters
@@ -694,7 +694,7 @@ def elem_gtr(a: IntTuple, b: IntTuple) -> Expr | bool:
 
 
 @checked
-def elem_geq(a: IntTuple, b: IntTuple) -> Expr | bool:
+def elem_geq(a: IntTuple, b: IntTuple) -> Condition:
     """Whether every leaf of ``a`` is at least its leaf of ``b``.
 
     Parameters
@@ -815,7 +815,7 @@ def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
     return next((x - y for x, y in (reversed(pairs) if last_first else pairs) if x != y), 0)
 
 
-def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
+def _elementwise(op: str, a: Any, b: Any) -> Condition:
     if isinstance(a, tuple) or isinstance(b, tuple):
         return symbolic.all_of(*(_elementwise(op, i, j)
                                  for i, j in zip(wrap(a), _zippable(f"elem_{op}", b, wrap(a)),

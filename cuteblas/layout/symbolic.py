@@ -171,24 +171,25 @@ class Expr(_Fields):
     __rxor__ = __xor__
 
     # -- comparisons (booleans) --------------------------------------------------------------------
-    def lt(self, other: IntLike) -> Expr | bool:
+    def lt(self, other: IntLike) -> Condition:
         """``self < other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("lt", self, other)
 
-    def le(self, other: IntLike) -> Expr | bool:
+    def le(self, other: IntLike) -> Condition:
         """``self <= other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("le", self, other)
 
-    def eq(self, other: IntLike) -> Expr | bool:
+    def eq(self, other: IntLike) -> Condition:
         """``self == other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("eq", self, other)
 
-    def ne(self, other: IntLike) -> Expr | bool:
+    def ne(self, other: IntLike) -> Condition:
         """``self != other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("ne", self, other)
 
 
 IntLike = int | Expr
+Condition = Expr | bool
 _INTEGERS = (int, Expr)
 
 
@@ -518,7 +519,7 @@ def _xor(parts: Iterable[IntLike]) -> IntLike:
 
 
 # -- comparisons, selection ------------------------------------------------------------------------
-def _compare(op: str, a: IntLike, b: IntLike) -> Expr | bool:
+def _compare(op: str, a: IntLike, b: IntLike) -> Condition:
     lo, hi = bounds(a - b)
     if op in ("lt", "le"):
         least = 0 if op == "lt" else 1      # the smallest difference for which the comparison fails
@@ -534,17 +535,17 @@ def _compare(op: str, a: IntLike, b: IntLike) -> Expr | bool:
     return Expr(op, (a, b), 0, 1)
 
 
-def less(a: IntLike, b: IntLike) -> Expr | bool:
+def less(a: IntLike, b: IntLike) -> Condition:
     """``a < b`` as an expression, or a ``bool`` where the bounds decide it."""
     return _compare("lt", a, b)
 
 
-def equal(a: IntLike, b: IntLike) -> Expr | bool:
+def equal(a: IntLike, b: IntLike) -> Condition:
     """``a == b`` as an expression, or a ``bool`` where the bounds decide it."""
     return _compare("eq", a, b)
 
 
-def all_of(*conditions: Expr | bool) -> Expr | bool:
+def all_of(*conditions: Condition) -> Condition:
     """The conjunction of conditions: ``True`` when all are known to hold, ``False`` when one is
     known not to."""
     live: list[Expr] = []
@@ -558,7 +559,7 @@ def all_of(*conditions: Expr | bool) -> Expr | bool:
     return True if not live else live[0] if len(live) == 1 else Expr("all", tuple(live), 0, 1)
 
 
-def select(condition: Expr | bool, a: IntLike, b: IntLike) -> IntLike:
+def select(condition: Condition, a: IntLike, b: IntLike) -> IntLike:
     """``a if condition else b`` as an expression."""
     if isinstance(condition, bool):
         return a if condition else b

@@ -271,8 +271,8 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
                                                                     local_partition(sB, tB, tid))
     tAcA = guard("tAcA", local_partition(cA, tA, tid), (M, K))
     tBcB = guard("tBcB", local_partition(cB, tB, tid), (N, K))
-    tArA = k.registers("tArA", config.a, Layout((tAsA.shape[0], tAsA.shape[1])))
-    tBrB = k.registers("tBrB", config.b, Layout((tBsB.shape[0], tBsB.shape[1])))
+    tArA = k.registers("tArA", config.a, (tAsA.shape[0], tAsA.shape[1]))
+    tBrB = k.registers("tBrB", config.b, (tBsB.shape[0], tBsB.shape[1]))
 
     def owned(tensor: Tensor, proj: tuple) -> Tensor:
         """What this thread multiplies or owns of a tensor that has the modes of (M, N, K) that
@@ -286,9 +286,9 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     tCgC, tCcC = k.pin("tCgC", owned(gC, (1, 1, None))), guard("tCcC", owned(cC, (1, 1, None)),
                                                                (M, N))
     tCrA, tCrB = k.registers("tCrA", config.a,
-                             Layout(shape.values[0])), k.registers("tCrB", config.b,
-                                                                   Layout(shape.values[1]))
-    tCrC = k.registers("tCrC", accumulator, Layout(shape.values))
+                             shape.values[0]), k.registers("tCrB", config.b,
+                                                                   shape.values[1])
+    tCrC = k.registers("tCrC", accumulator, shape.values)
     k.fill(tCrC)
 
     # -- for all tiles along K ---------------------------------------------------------------------
@@ -307,7 +307,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
 
     k.comment("Epilogue: C = alpha * accumulator + beta * C")
     with k.loops(shape.values[1:]) as (j,):
-        tCrD = k.registers("tCrD", config.c, Layout(shape.values[0]))
+        tCrD = k.registers("tCrD", config.c, shape.values[0])
         target, column = tCgC[_, j], tCcC and tCcC[_, j]
         if config.beta != "zero":
             k.copy(Vector(1), target, tCrD, guard=column)

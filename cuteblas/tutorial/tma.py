@@ -245,11 +245,11 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     tDsT, tDgD = k.pin("tDsT", reader.partition(sT, k.thread)), k.pin("tDgD", writer.partition(gD, k.thread))
     guard = Guard(k.pin("tDcD", writer.partition(cD, k.thread)), (None, H, N))
     rest = (1, vectors // reader.tile[1], columns // reader.tile[2])
-    tDrS = k.registers("tDrS", word, Layout((vector, *rest)))
+    tDrS = k.registers("tDrS", word, (vector, *rest))
     k.copy(Vector(1), tDsT, tDrS)
     tDrD = tDrS
     if packed > 1:
-        tDrD = k.registers("tDrD", word, Layout((vector, *rest)))
+        tDrD = k.registers("tDrD", word, (vector, *rest))
         along_n = select(Layout((words, packed, *rest)), 1, 0, 2, 3, 4)
         transpose_words(k, Tensor(tDrS.engine, Layout((packed, words, *rest))),
                         Tensor(tDrD.engine, along_n))

@@ -166,7 +166,7 @@ class _Problem:
 def _registers(k: KernelBuilder, item: int, threads: Layout) -> Tensor:
     """A fragment with this thread's elements of a tile."""
     extents = tuple(n // size(threads[i]) for i, n in enumerate(TILE))
-    return k.registers("fragment", f"b{8 * item}", Layout(extents))
+    return k.registers("fragment", f"b{8 * item}", extents)
 
 
 @cache

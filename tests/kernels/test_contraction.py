@@ -366,10 +366,10 @@ def test_architectures(arch):
     access = OperandAccess(0, 1), OperandAccess(1), OperandAccess(None)
     for element in ("complex128", "float16"):
         tile = candidates(element)[-1]
-        assert cubin(gemm_simt(SimtConfig(element, element, tile, *access, "value", "value", 2,
-                                          True, True, modes=(3, 2, 2))), arch)
-    assert cubin(reduce_split(ReduceConfig("float32", "float16", OperandAccess(0), "value", "value",
-                                           1, modes=(2, 3))), arch)
+        assert cubin(gemm_simt(SimtConfig(element, element, tile, *access, 2, True, alpha="value",
+                                          beta="value", wide=True, modes=(3, 2, 2))), arch)
+    assert cubin(reduce_split(ReduceConfig("float32", "float16", OperandAccess(0), 1, alpha="value",
+                                           beta="value", modes=(2, 3))), arch)
 
 
 # -- problems --------------------------------------------------------------------------------------

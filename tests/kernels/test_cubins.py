@@ -448,7 +448,7 @@ def test_architectures(arch):
     for element in ("float32", "complex128", "float16", "bool"):
         tile = candidates(element)[-1]
         kernel = gemm_simt(SimtConfig(element, element, tile, simple, OperandAccess(1), simple,
-                                      "value", "value"))
+                                      alpha="value", beta="value"))
         assert cubin(kernel, arch)
     for problem in (CopyProblem((100, 64), (1, 100), (64, 1), 1),
                     CopyProblem((100, 64), (64, 1), (64, 1), 4),
@@ -464,7 +464,7 @@ def test_architectures(arch):
     for a, b in (((1, 8), (0, 8)), ((0, 2), (1, 1))):
         access = OperandAccess(*a), OperandAccess(*b), OperandAccess(1, 2)
         kernel = gemm_mma(MmaConfig("float16", "float16", MmaTile(64, 64, 32, atom, stages=2),
-                                    *access, "value", "value"))
+                                    *access, alpha="value", beta="value"))
         assert cubin(kernel, arch)
     total = Node("add", "int32", (Node("acc", "int32"), Node("operand", "int32", name="bias")))
     relu = Node("maximum", "int32", (total, Node("constant", "int32", value=0)))
@@ -474,8 +474,8 @@ def test_architectures(arch):
         dp4a = SimtConfig("int8x4", "int32", tile, OperandAccess(1), OperandAccess(1), simple,
                           aligned=aligned, epilogue=fused)
         assert cubin(gemm_simt(dp4a), arch)
-    assert cubin(reduce_split(ReduceConfig("float32", "float16", simple, "value", "value", 1)),
-                 arch)
+    assert cubin(reduce_split(ReduceConfig("float32", "float16", simple, 1, alpha="value",
+                                             beta="value")), arch)
 
 
 @pytest.mark.parametrize("setting", ["naive_read", "naive_write", "smem_conflict_read",

@@ -30,8 +30,8 @@ from ...codegen import (
 )
 from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import copy_element, cut_words, packed_strides, split_words
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum, select
+from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
@@ -219,7 +219,7 @@ class _Word:
 
     memory: Tensor
     shared: tuple[Element, ...]
-    exists: Expr | bool
+    exists: Condition
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class _Row:
 
     in_memory: IntLike
     in_shared: IntLike
-    exists: Expr | bool
+    exists: Condition
 
 
 class _Side:
@@ -279,7 +279,7 @@ class _Side:
         self._row = k.let(f"{self.name}_row", k.thread // side.lanes)
         self._busy = less(k.thread, side.lanes * side.rows)
 
-    def row(self, row: IntLike, name: str, exists: Expr | bool = True) -> _Row:
+    def row(self, row: IntLike, name: str, exists: Condition = True) -> _Row:
         """The run at a flat coordinate of the other modes."""
         k, others = self._k, self._others
         extents = tuple(self._config.box[q] for q in others) or (1,)
@@ -334,14 +334,14 @@ class _Side:
                 yield self._word(shared, row, first, offsets,
                                  all_of(less(-1, first), less(first, self.length)))
 
-    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: tuple[IntLike, ...],
-              exists: Expr | bool) -> _Word:
+    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: Coord,
+              exists: Condition) -> _Word:
         """The word of a run that begins with an element of it."""
         memory = self.pointer[row.in_memory + first].run(self.side.word)
         return _Word(memory, tuple(shared(offset + row.in_shared) for offset in offsets),
                      all_of(row.exists, exists))
 
-    def _shared_offsets(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
+    def _shared_offsets(self, index: IntLike, name: str) -> Coord:
         """The elements of a word of a run in shared memory, counted from the run's first."""
         k, word = self._k, self.side.word
         in_run = coalesce(Layout(self._extents,
@@ -399,8 +399,8 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
                 limits[q] = k.let(f"limit_{q}", minimum(extents[q] - index, config.box[q]))
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
-    sE = k.shared("sE", element, Layout(cosize(config.shared) + border
-                                        + (config.target.word if border else 0)))
+    sE = k.shared("sE", element, cosize(config.shared) + border
+                                        + (config.target.word if border else 0))
     source.enter(k.let("S_first", first_s), limits)
     sB = domain_offset(border, sE)
     _box_in(k, config, list(source.words(sB)))
@@ -426,7 +426,7 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
     if config.item < config.item * word == _WORD and not whole:
         _elements_in(k, config, words)
         return
-    held = k.registers("tSrS", element, Layout((word, len(words))))
+    held = k.registers("tSrS", element, (word, len(words)))
     for i, w in _existing(k, words):
         k.copy(Vector(word), w.memory, held[None, i])
     for i, w in _existing(k, words):
@@ -439,14 +439,14 @@ def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) 
     element would take a register."""
     word, unit = config.source.word, f"b{8 * _WORD}"
     lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
-    held = k.registers("tSrS", unit, Layout(len(words)))
+    held = k.registers("tSrS", unit, len(words))
     for i, w in _existing(k, words):
-        k.copy(Vector(1), lines.run(w.memory(0).index), held(i))
+        k.copy(ELEMENTS, lines.run(w.memory(0).index), held(i))
     for i, w in _existing(k, words):
-        parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
+        parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", word)
         split_words(k, held(i).run(), parts)
         for of_registers, of_memory in _parts(parts, w, 1):
-            k.copy(Vector(1), of_registers, of_memory)
+            k.copy(ELEMENTS, of_registers, of_memory)
 
 
 def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
@@ -454,7 +454,7 @@ def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> N
     word, element = config.target.word, f"b{8 * config.item}"
     whole = config.target.whole(config.box, config.held)
     for i, w in _existing(k, words):
-        held = k.registers(f"tDrD_{i}", element, Layout(word))
+        held = k.registers(f"tDrD_{i}", element, word)
         for of_registers, of_memory in _parts(held, w, word if whole else 1):
             k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
         k.copy(Vector(word), held, w.memory)
@@ -483,8 +483,8 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
     k.comment("Out, by the words of memory that are whole")
     word, lanes, length = config.target.word, config.target.lanes, target.length
     lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
-    words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word)
-                                                   + 1), over="sE")
+    words = k.shared("sW", f"b{8 * _WORD}", -(-(border + cosize(config.shared)) // word)
+                                                   + 1, over="sE")
     for r, row in enumerate(target.rows()):
         run = k.let(f"D_begin_{r}", lines.place(target.pointer[row.in_memory]))
         # elements that are not of the run
@@ -501,11 +501,11 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         for c in range(target.words_of_lane):
             index = target.lane + c * lanes
             with k.when(all_of(row.exists, less(first - 1, index), less(index, end))):
-                cut = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, Layout(2))
+                cut = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, 2)
                 for n, at in enumerate(covering):               # one word, if it is whole
                     k.copy(Covering(1), words(at + index), cut(n))
                 cut_words(k, cut, cut, bits)
-                k.copy(Vector(1), cut(0), line(index))
+                k.copy(ELEMENTS, cut(0), line(index))
 
     k.comment("Elements of words that are not")
     most = 2 * (word - 1)                                       # of a run

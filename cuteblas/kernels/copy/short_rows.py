@@ -42,7 +42,7 @@ from ...codegen import (
 from ...codegen.engine import Lines
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, zipped_divide
 from ...layout.symbolic import (
-    Expr,
+    Condition,
     IntLike,
     all_of,
     ceil_div,
@@ -52,7 +52,17 @@ from ...layout.symbolic import (
     minimum,
     select,
 )
-from ..common import coordinates, copy_element, cut_words, join_words, split_words, vectors_along
+from ..common import (
+    ELEMENTS,
+    DynamicPair,
+    Pair,
+    coordinates,
+    copy_element,
+    cut_words,
+    join_words,
+    split_words,
+    vectors_along,
+)
 
 __all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel",
            "short_rows_kernel"]
@@ -82,8 +92,8 @@ class PieceConfig:
     """
 
     item: int
-    threads: tuple[int, int]
-    words: tuple[int, int]
+    threads: Pair
+    words: Pair
     twos: int = 0
     modes: int = 0
     wide: bool = False
@@ -128,7 +138,7 @@ class ShortRowsConfig(PieceConfig):
     min_blocks: int = 1
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Elements along J that a block moves, and the longest row of the target."""
         return self.threads[0] * self.words[0] * self.packed, self.threads[1] * self.words[1]
 
@@ -155,7 +165,7 @@ class FromShortRowsConfig(PieceConfig):
             )
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """The longest row of the source, and rows that a block moves: whole sectors of the
         target."""
         return self.threads[1] * self.words[1], self.threads[0] * self.words[0] * self.packed
@@ -215,7 +225,7 @@ class _Piece:
         for w in range(self._words // self.width):
             yield words[None, w], parts[None, w]
 
-    def rows(self, shape: tuple[int, int], strides: tuple[IntLike, IntLike]) -> Tensor:
+    def rows(self, shape: Pair, strides: DynamicPair) -> Tensor:
         """Elements of the piece in shared memory, along J and I."""
         layout = ComposedLayout(self._config.swizzle(self._config.item), self.shift,
                                 Layout(shape, strides))
@@ -294,15 +304,15 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         return tScS((c, 0), x, 0)[0]
 
     columns = [k.let(f"j_{x}", minimum(first_j + column(x), J - 1)) for x in range(config.words[0])]
-    held = k.registers("tSrS", word, Layout((1, *config.words)))
+    held = k.registers("tSrS", word, (1, *config.words))
     if packed == 1:
         k.comment("Rows in")
         for x, j in enumerate(columns):
             for n, i, _ in rows():
-                k.copy(Vector(1), source(j, i), held[None, x, n])
+                k.copy(ELEMENTS, source(j, i), held[None, x, n])
         for x in range(config.words[0]):
             for n, _, row in rows():
-                k.copy(Vector(1), held[None, x, n], row(column(x)))
+                k.copy(ELEMENTS, held[None, x, n], row(column(x)))
     else:
         words = k.lines("S_words", source.engine, word, config.word, spanned=True)
         borders = k.let("top", source(first_j, 0)), k.let("bottom", source(first_j, I - 1))
@@ -310,25 +320,25 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         inside = k.flag("inside", words.covered(borders, across + packed))
         k.comment("Rows in: the aligned words that cover the thread's words")
         with k.when(inside.ne(0)):
-            covering = k.registers("tSrC", word, Layout((2, *config.words)))
-            single = k.registers("tSrE", element, Layout(packed))
+            covering = k.registers("tSrC", word, (2, *config.words))
+            single = k.registers("tSrE", element, packed)
             for x, j in enumerate(columns):
                 for n, i, _ in rows():
-                    k.copy(Vector(1), words.run(words.place(source(j, i)), 2), covering[None, x, n])
+                    k.copy(ELEMENTS, words.run(words.place(source(j, i)), 2), covering[None, x, n])
             for x, j in enumerate(columns):
                 for n, i, row in rows():
                     cut_words(k, covering[None, x, n], held[None, x, n],
                               words.bits(words.place(source(j, i))))
                     split_words(k, held[None, x, n], single)
                     for c in range(packed):
-                        k.copy(Vector(1), single(c), row(column(x, c)))
+                        k.copy(ELEMENTS, single(c), row(column(x, c)))
         k.comment("Where words would reach beyond the array's memory: elements")
         with k.otherwise():
-            single = k.registers("tSrE", element, Layout(1))
+            single = k.registers("tSrE", element, 1)
             for x, c in ((x, c) for x in range(config.words[0]) for c in range(packed)):
                 for _, i, row in rows(unroll=False):
-                    k.copy(Vector(1), source(minimum(first_j + column(x, c), J - 1), i), single)
-                    k.copy(Vector(1), single, row(column(x, c)))
+                    k.copy(ELEMENTS, source(minimum(first_j + column(x, c), J - 1), i), single)
+                    k.copy(ELEMENTS, single, row(column(x, c)))
     k.barrier()
 
     k.comment("The piece out: whole vectors")
@@ -336,7 +346,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     lowest, highest = k.let("lowest", ceil_div(piece.shift, vector)), k.let("highest", end // vector)
     # From the first line of shared memory on, so that lanes meet in no bank.
     with k.loop("v", highest, start=k.thread, step=threads) as v, k.when(less(lowest - 1, v)):
-        fragment = k.registers("tDrD", word, Layout(_VECTOR // config.word))
+        fragment = k.registers("tDrD", word, _VECTOR // config.word)
         for of_memory, of_registers in piece.parts(v, fragment):
             k.copy(Vector(piece.width), of_memory, of_registers)
         k.copy(Vector(_VECTOR // config.word), fragment, piece.memory[None, v])
@@ -387,13 +397,13 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         """Where a vector begins in the matrix."""
         return piece.first // vector * vector + v * vector - matrix
 
-    def whole(v: IntLike) -> Expr | bool:
+    def whole(v: IntLike) -> Condition:
         return all_of(less(-1, at(v)), less(at(v) + (vector - 1), I * J))
 
     words = _VECTOR // config.word
     if piece.width < words:                             # by words, each to its own place
         mine = [k.thread + q * threads for q in range(-(-piece.vectors // threads))]
-        fragment = k.registers("tSrS", word, Layout((words, len(mine))))
+        fragment = k.registers("tSrS", word, (words, len(mine)))
         for q, v in enumerate(mine):
             k.copy(Vector(words), piece.memory[None, v], fragment[None, q],
                    when=all_of(less(v, count), whole(v)))
@@ -412,7 +422,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         with k.when(ends.ne(0)):
             if piece.width < words:
                 k.barrier()
-            both: tuple[tuple[str, IntLike, Expr | bool], ...] = (("first", 0, less(at(0), 0)),
+            both: tuple[tuple[str, IntLike, Condition], ...] = (("first", 0, less(at(0), 0)),
                                                                   ("last", count - 1,
                                                                    less(I * J, at(count))))
             for what, v, outside in both:
@@ -437,11 +447,11 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                 _, t = tDcD((0, 0), n, x)
                 i = k.let(f"i_{x}", later + t * packed)
                 with k.when(less(first_i + i + (packed - 1), I)):
-                    elements, joined = k.registers("tDrE", element, Layout(packed)), k.registers("tDrW", word, Layout(1))
+                    elements, joined = k.registers("tDrE", element, packed), k.registers("tDrW", word, 1)
                     for c in range(packed):
-                        k.copy(Vector(1), sS(j, i + c), elements(c))
+                        k.copy(ELEMENTS, sS(j, i + c), elements(c))
                     join_words(k, elements, joined)
-                    k.copy(Vector(1), joined, row(t))
+                    k.copy(ELEMENTS, joined, row(t))
                 if packed > 1:
                     with k.otherwise(), k.loop("e", packed - 1,
                                                unroll=False) as e, k.when(less(first_i + i + e, I)):

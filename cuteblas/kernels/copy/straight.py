@@ -24,9 +24,18 @@ from ...codegen import (
     integer,
 )
 from ...codegen.paired import PairBuilder
-from ...layout import Layout, Tensor
+from ...layout import Tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import coordinates, cut_words, existing, part_of_tile, tile_of_block, vectors_along
+from ..common import (
+    ELEMENTS,
+    Pair,
+    coordinates,
+    cut_words,
+    existing,
+    part_of_tile,
+    tile_of_block,
+    vectors_along,
+)
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -60,7 +69,7 @@ class CopyConfig:
     """
 
     word: int
-    tile: tuple[int, int]
+    tile: Pair
     threads: int = 256
     src_unit: bool = True
     dst_unit: bool = True
@@ -128,9 +137,9 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
     tSgS, tSgD = k.pin("tSgS", mine(S.at(index))), k.pin("tSgD", mine(D.at(index)))
     guard = existing(k, "tScS", mine, extents)
     tSrS = k.registers("tSrS", S.address.dtype.name,
-                       Layout((1, *tiled.passes(config.tile, config.name))))
-    k.copy(Vector(1), tSgS, tSrS, guard=guard)
-    k.copy(Vector(1), tSrS, tSgD, guard=guard)
+                       (1, *tiled.passes(config.tile, config.name)))
+    k.copy(ELEMENTS, tSgS, tSrS, guard=guard)
+    k.copy(ELEMENTS, tSrS, tSgD, guard=guard)
 
 
 @dataclass(frozen=True)
@@ -181,20 +190,20 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
         mine.append(_TargetVector(j, i, vectors.run(begin + i, wide, whole=wide), words.place(at),
                                   whole))
     k.comment("In: the aligned words that cover vectors of which all elements exist")
-    covering = k.registers("tVrC", word, Layout((wide + 1, rows)))
+    covering = k.registers("tVrC", word, (wide + 1, rows))
     for n, each in enumerate(mine):
         with k.when(each.whole.ne(0)):
-            k.copy(Vector(1), words.run(each.source, wide + 1), covering[None, n])
+            k.copy(ELEMENTS, words.run(each.source, wide + 1), covering[None, n])
     k.comment("Out: vectors, or elements one by one where rows begin and end")
     for n, each in enumerate(mine):
         with k.when(each.whole.ne(0)):
-            cut = k.registers("tVrV", word, Layout(wide))
+            cut = k.registers("tVrV", word, wide)
             cut_words(k, covering[None, n], cut, words.bits(each.source))
             k.copy(Vector(wide), cut, each.words)
         with k.otherwise():
-            single = k.registers("tVrE", element, Layout((1, vector)))
+            single = k.registers("tVrE", element, (1, vector))
             for tensor, into in ((source, True), (target, False)):
                 for i, e in ((each.i + e, single[None, e]) for e in range(vector)):
                     with k.when(all_of(less(each.j, J), less(-1, i), less(i, I))):
-                        k.copy(Vector(1), *((tensor(i, each.j), e) if into
+                        k.copy(ELEMENTS, *((tensor(i, each.j), e) if into
                                             else (e, tensor(i, each.j))))

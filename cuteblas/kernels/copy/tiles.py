@@ -50,8 +50,11 @@ from ...layout import (
     select,
     size,
 )
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum
 from ..common import (
+    ELEMENTS,
+    DynamicPair,
+    Pair,
     coordinates,
     copy_element,
     cut_words,
@@ -116,7 +119,7 @@ class TransposeConfig:
     word: int
     load: int
     store: int
-    tile: tuple[int, int]
+    tile: Pair
     threads: int = 256
     src_unit: bool = True
     dst_unit: bool = True
@@ -229,13 +232,13 @@ class _Moved:
     """
 
     name: str
-    corner: tuple[IntLike, IntLike]
+    corner: DynamicPair
     source: Tensor
     target: Tensor
     shared: Tensor
     elements: Tensor
-    limits: tuple[IntLike, IntLike]
-    exists: Expr | bool = True
+    limits: DynamicPair
+    exists: Condition = True
 
 
 @cache
@@ -418,7 +421,7 @@ class TransposedTile:
         tSgS = k.pin(f"tSg{name}", mine(moved.source))
         guard = replace(existing(k, f"tSc{name}", mine, moved.limits), halo=self.halo)
         fragment = k.registers(f"tSr{name}", self.word,
-                               Layout(((self.vl, self.packed), *self.rest)))
+                               ((self.vl, self.packed), *self.rest))
         k.copy(Vector(self.vl), tSgS, fragment, guard=guard)
         return fragment
 
@@ -428,7 +431,7 @@ class TransposedTile:
         tSsT = k.pin(f"tSs{name}", self.stager.partition(shared, k.thread))
         turned = fragment
         if self.packed > 1:
-            turned = k.registers(f"tSw{name}", self.word, Layout((self.vl * self.packed, *rest)))
+            turned = k.registers(f"tSw{name}", self.word, (self.vl * self.packed, *rest))
             rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
             transpose_words(k, Tensor(fragment.engine, rows),
                             Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
@@ -446,8 +449,8 @@ class TransposedTile:
         tDsT = k.pin(f"tDs{name}", self.writer.partition(moved.shared, k.thread))
         tDgD = k.pin(f"tDg{name}", mine(moved.target))
         guard = existing(k, f"tDc{name}", mine, moved.target.layout.shape)
-        fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *self.passes)))
-        k.copy(Vector(1), tDsT, fragment)
+        fragment = k.registers(f"tDr{name}", self.word, ((1, self.vs), *self.passes))
+        k.copy(ELEMENTS, tDsT, fragment)
         k.copy(Vector(self.vs), fragment, tDgD, guard=guard)
 
 
@@ -507,13 +510,13 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     inside = k.flag(f"inside_{name}", lines.covered(borders, along_j))
     k.comment("Rows in: the aligned words that cover the thread's words")
     with k.when(inside.ne(0)), k.when(less(j, extents[0])):
-        covers = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
-        fragment = k.registers("tSrS", tile.word, Layout(((1, packed), 1, blocks)))
+        covers = k.registers("tSrC", tile.word, (2, packed, blocks))
+        fragment = k.registers("tSrS", tile.word, ((1, packed), 1, blocks))
 
         def read_block(block: IntLike) -> None:
-            with k.loops((packed,)) as (row,):
+            with k.each(packed) as row:
                 begin = k.let("begin", lines.place(source(j, nearest(tScS((0, row), 0, block)[1]))))
-                k.copy(Vector(1), lines.run(begin, 2), covers[None, row, block])
+                k.copy(ELEMENTS, lines.run(begin, 2), covers[None, row, block])
 
         # of all threads together: a multiple of a word's, so that theirs begin alike
         rows = by_element.tile[1]
@@ -525,26 +528,26 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                     apart = Layout(blocks, rows * source.layout.stride[1] // packed)
                     strided = lines.run(lines.place(source(j, tScS((0, row), 0, 0)[1])),
                                         make_layout(Layout(2), apart))
-                    k.copy(Vector(1), k.pin(f"tSg{name}{row}", strided, settled=True),
+                    k.copy(ELEMENTS, k.pin(f"tSg{name}{row}", strided, settled=True),
                            covers[None, row, None])
-            with k.otherwise(), k.loops((blocks,)) as (block,):
+            with k.otherwise(), k.each(blocks) as block:
                 first = corner[1] + block * rows
                 with k.when(all_of(less(-rows, first), less(first, extents[1]))):
                     read_block(block)
         else:
-            with k.loops((blocks,)) as (block,):
+            with k.each(blocks) as block:
                 read_block(block)
         for row in range(packed):     # words of rows that are a multiple of words apart begin alike
             bits = k.let(f"bits_{row}", lines.bits(lines.place(source(j, tScS((0, row), 0, 0)[1]))))
-            with k.loops((blocks,)) as (block,):
+            with k.each(blocks) as block:
                 cut_words(k, covers[None, row, block], fragment[(None, row), 0, block], bits)
         tile.staged(k, fragment, moved.shared, name)
     with k.otherwise(), k.loop("column", packed, unroll=False) as column:
-        single = k.registers("tSrE", source.engine.dtype.name, Layout((packed, blocks)))
+        single = k.registers("tSrE", source.engine.dtype.name, (packed, blocks))
         guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
-        k.copy(Vector(1), tSgS[(column, None), 0, None], single, guard=guard)
+        k.copy(ELEMENTS, tSgS[(column, None), 0, None], single, guard=guard)
         k.copy(
-            Vector(1),
+            ELEMENTS,
             single,
             by_element.partition(moved.elements, k.thread)[(column, None), 0, None]
         )
@@ -601,9 +604,9 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         with k.when(all_of(less(first - 1, here), less(here, last))), k.loop("r", rows, unroll=True) as r:
             which = tDcD((0, 0), r, 0)[0]
             with k.when(less(corner[0] + which, J)):
-                held = k.registers("tDrS", tile.word, Layout((1, len(at))))
+                held = k.registers("tDrS", tile.word, (1, len(at)))
                 for w, i in enumerate(at):
-                    k.copy(Vector(1), moved.shared(which, i), held[None, w])
+                    k.copy(ELEMENTS, moved.shared(which, i), held[None, w])
                 if packed > 1:
                     cut_words(k, held[0, None], held[0, None], 8 * config.item * (later % packed))
                 line = k.let("line", lines.run(column_begin(which) + (border - 1), tile.written[1],

@@ -55,9 +55,9 @@ from ...layout import (
     upcast,
     zipped_divide,
 )
-from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
-from ..common import packed_strides, tile_from, transpose_words, vectors_along
-from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ...layout.symbolic import Condition, IntLike, all_of, less, minimum
+from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
 
@@ -98,8 +98,8 @@ class BatchedTile:
 
     matrices: int
     threads: int
-    across: tuple[int, int] = (1, 1)
-    run: tuple[int, int] = (1, 1)
+    across: Pair = (1, 1)
+    run: Pair = (1, 1)
     depth: int = 1
     step: int = 1
     whole: int = 0
@@ -212,8 +212,9 @@ class BatchedSide:
 
 
 @dataclass(frozen=True)
-class BatchedConfig:
-    """Everything that a ``gemm_batched`` kernel is specialised on.
+class BatchedConfig(EpilogueConfig):
+    """Everything that a ``gemm_batched`` kernel is specialised on, beside the fields of its
+    epilogue.
 
     Attributes
     ----------
@@ -225,16 +226,10 @@ class BatchedConfig:
         The division of the work.
     a, b, c : BatchedSide
         How the operands are read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars.
     batch_modes : int
         Number of batch modes of operands that are not spans.
     multiple : int
         What divides the number of matrices.
-    wide : bool
-        Whether offsets need 64 bits.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     """
 
     element: str
@@ -246,12 +241,8 @@ class BatchedConfig:
     a: BatchedSide
     b: BatchedSide
     c: BatchedSide
-    alpha: str = "one"
-    beta: str = "zero"
     batch_modes: int = 0
     multiple: int = 1
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -280,8 +271,7 @@ class BatchedConfig:
             f"gemm_batched_{types}_{'x'.join(map(str, self.extents))}_{t.matrices}_{t.threads}_"
             f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}{'q' if t.words else f'w{t.whole}'}"
             f"_{self.a.tag}_{self.b.tag}_{self.c.tag}"
-            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}"
-            + (f"_{self.epilogue.tag}" if self.epilogue else "")
+            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}{self.fused}"
         )
 
 
@@ -354,7 +344,7 @@ class _Operand:
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
         each = make_layout(*(self.shared_layout[q]
                              for q in self.side.order))(vectors * self.side.width - 1) + 1
-        memory = self.k.shared(name, element, Layout(each * parts), over=over)
+        memory = self.k.shared(name, element, each * parts, over=over)
         return Tensor(memory.engine, make_layout(*self.shared_layout, Layout(parts, each)))
 
     def in_shared(self, shared: Tensor) -> Tensor:
@@ -396,7 +386,7 @@ class _Operand:
             k.copy(CpAsync(width), tXgX, tXsX, guard=self.guard)
             return
         held = k.registers(f"t{name}r{name}", shared.engine.dtype.name,
-                           Layout((width, self.passes)))
+                           (width, self.passes))
         k.copy(Vector(width), tXgX, held, guard=self.guard)
         k.copy(Vector(width), held, tXsX)
 
@@ -406,7 +396,7 @@ class _Parked:
     all parts of K added."""
 
     def __init__(self, k: KernelBuilder, parts: list[Tensor],
-                 exists: Callable[[IntLike], Expr | bool]):
+                 exists: Callable[[IntLike], Condition]):
         self._k, self._parts, self._exists = k, parts, exists
 
     @property
@@ -419,12 +409,12 @@ class _Parked:
         k, (width, _passes) = self._k, static_extents(self._parts[0])
         element = self._parts[0].engine.dtype
         vector = Vector(gcd(width, max(1, 16 // element.bytes)))
-        total = k.registers("total", element.name, Layout(width))
+        total = k.registers("total", element.name, width)
         k.fill(total)
         with k.when(self._exists(first)):
             k.copy(vector, self._parts[0][_, first], total)
             for p, part in enumerate(self._parts[1:]):
-                other = k.registers(f"part_{p}", element.name, Layout(width))
+                other = k.registers(f"part_{p}", element.name, width)
                 k.copy(vector, part[_, first], other)
                 k.fold(total, other)
         return lambda i, *_rest: total(i)
@@ -446,12 +436,12 @@ class _Divided:
                                  Layout(((vm, vn), rm, rn), ((vn, 1), vm * vn, vm * vn * rm)))
         k.fill(self.total)
 
-    def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Expr | bool]]:
+    def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Condition]]:
         """Where the runs of a thread begin along M or N, and whether they do: the others repeat the
         last run."""
         k, tile, extent = self._k, self._config.tile, self._config.extents[mode]
         across, run = tile.across[mode], tile.run[mode]
-        found: list[tuple[IntLike, Expr | bool]] = []
+        found: list[tuple[IntLike, Condition]] = []
         for rest in range(tile.rest(mode, extent)):
             start = (at + across * rest) * run
             if across * (rest + 1) * run <= extent:
@@ -510,7 +500,7 @@ class _Divided:
         with k.loop("turn", config.extents[2] // (tile.step * tile.depth)) as turn:
             load_a(turn)
             load_b(turn)
-            with k.loops((tile.step // _WORD if tile.words else tile.step,)) as (at,):
+            with k.each(tile.step // _WORD if tile.words else tile.step) as at:
                 k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[_, _, at],
                        tCrB[_, _, at])
 

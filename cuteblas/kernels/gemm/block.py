@@ -25,8 +25,8 @@ from ...layout import (
     make_layout,
 )
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
-from ..common import OperandAccess, Partition, grouped_raster, operand
-from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
+from ..common import OperandAccess, Pair, Partition, grouped_raster, operand
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile, Pieces
 from ..guard import gate_tag
 from .triangle import output_triangle, tiles_of_c
 
@@ -34,8 +34,8 @@ __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
 
 @dataclass(frozen=True)
-class GemmConfig:
-    """Everything that such a kernel is specialised on.
+class GemmConfig(EpilogueConfig):
+    """Everything that such a kernel is specialised on, beside the fields of its epilogue.
 
     Attributes
     ----------
@@ -45,19 +45,13 @@ class GemmConfig:
         The division of the work, with extents ``m``, ``n``, ``k``.
     a, b, c : OperandAccess
         How the operands are read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars; ``"device"``: they are in device memory.
     batch_modes : int
         Number of batch modes.
     split_k : bool
         Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be
         shorter).
-    wide : bool
-        Whether offsets need 64 bits.
     aligned : bool
         Whether the tile divides M, N and K, so that no element needs a predicate.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     modes : tuple of int
         Modes that are nested in M, N and K: more than one for a tensor contraction. ``a``, ``b``
         and ``c`` then speak of the first.
@@ -83,13 +77,9 @@ class GemmConfig:
     a: OperandAccess
     b: OperandAccess
     c: OperandAccess
-    alpha: str = "one"
-    beta: str = "zero"
     batch_modes: int = 0
     split_k: bool = False
-    wide: bool = False
     aligned: bool = False
-    epilogue: FusedEpilogue | None = None
     modes: tuple[int, int, int] = (1, 1, 1)
     element_b: str | None = None
     accumulator: str | None = None
@@ -139,7 +129,7 @@ class GemmConfig:
                  (f"{self.triangle}", self.triangle is not None), ("hermitian", self.hermitian))
         return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}"
                 + "".join(f"_{name}" for name, on in flags if on)
-                + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
+                + self.fused + gate_tag(self.gate))
 
 
 def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> KernelBuilder:
@@ -156,7 +146,7 @@ def _depth_in_turns(depth: IntLike, turn: int, index: IntLike, slices: IntLike) 
     return rounds * turn + minimum(maximum(depth - (rounds * slices + index) * turn, 0), turn)
 
 
-def _tiles_in_turns(matrix: Tensor, tile: tuple[int, int], at: IntLike, turn: int,
+def _tiles_in_turns(matrix: Tensor, tile: Pair, at: IntLike, turn: int,
                     slices: IntLike) -> Tensor:
     """(BM, BK, k tile) of a slice that begins where the (M, K) ``matrix`` does, and takes turns
     with others."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...codegen import KernelBuilder, Pipeline, TmaBox
 from ...layout import Tensor, local_tile, size
-from ...layout.symbolic import Expr, IntLike, all_of, equal, less, select
+from ...layout.symbolic import Condition, IntLike, all_of, equal, less, select
 from ..common import GROUP
 
 __all__ = ["ALONE", "Cluster", "Place"]
@@ -100,7 +100,7 @@ class Place:
         return k.let("partner", select(less(lane, c.m), below, right))
 
     def release(self, pipeline: Pipeline, stage: IntLike, partner: IntLike | None,
-                condition: Expr | bool = True) -> None:
+                condition: Condition = True) -> None:
         """This warpgroup has read a stage, if a condition holds: signal all blocks that filled
         it."""
         with self._k.when(all_of(less(self._k.thread % GROUP, self._cluster.sharing), condition)):

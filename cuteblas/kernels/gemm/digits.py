@@ -27,6 +27,7 @@ from operator import or_
 from ...codegen import KernelBuilder, Pointer, Value, Vector, cast, wgmma_delivered
 from ...layout import Layout, Tensor, size
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, select
+from ..common import Coord
 from .scheduler import Scheduler
 
 __all__ = ["MOST_PARKED", "ParkedSums", "planes_of", "sum_in_two_words", "sum_modulo",
@@ -43,7 +44,7 @@ below, has 32 bits."""
 @contextmanager
 def planes_of(
     k: KernelBuilder, digits: int, ascending: bool
-) -> Iterator[tuple[tuple[IntLike, ...], tuple[IntLike, ...]]]:
+) -> Iterator[tuple[Coord, Coord]]:
     """Loops over the planes of A and of B that are multiplied: those of the highest, or the lowest,
     sum first."""
     if digits == 1:
@@ -165,8 +166,8 @@ class ParkedSums:
             _shift(k, part, lambda x: x >> 8)
             multiply(k.let("stages", (i + 1) * k_tiles))
             wgmma_delivered(k, part)
-            word = k.registers("word", "uint32", Layout((_WORD, columns // _WORD)))
-            with k.loops((columns,)) as (n,):
+            word = k.registers("word", "uint32", (_WORD, columns // _WORD))
+            with k.each(columns) as n:
                 own = (((cast(part(a, b, n), "uint32") & 255) << 8 * (a + 2 * b)) for b in range(2)
                        for a in range(2))
                 k.assign(word(n), reduce(or_, own))
@@ -177,7 +178,7 @@ class ParkedSums:
         """The sums of ``count`` columns of accumulators from ``first`` on, which are loaded: by
         their coordinates in them."""
         k, digits = self.k, size(self.words.layout[1])
-        parked = k.registers("parked_word", "uint32", Layout((digits, count)))
+        parked = k.registers("parked_word", "uint32", (digits, count))
         with k.loops((digits, count)) as (s, n):
             k.load(parked(s, n), self.words(first + n, s))
 

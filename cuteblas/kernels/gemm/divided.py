@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ...codegen import KernelBuilder, Pointer, Vector
 from ...layout import Layout, Tensor, _, size
-from ...layout.symbolic import Expr, IntLike, equal, less, maximum, minimum, select
-from ..common import GROUP
+from ...layout.symbolic import Condition, IntLike, equal, less, maximum, minimum, select
+from ..common import GROUP, DynamicPair
 
 __all__ = ["Divided", "Share"]
 
@@ -89,7 +89,7 @@ class Share:
         """The tile that the block works on at a time: the last one of its part first."""
         return maximum(self._last_tile - work, 0)
 
-    def steps(self, tile: IntLike, in_part: Expr | bool) -> tuple[IntLike, IntLike]:
+    def steps(self, tile: IntLike, in_part: Condition) -> DynamicPair:
         """The first of the block's steps along K of a tile and the one after the last: all, for
         tiles that are not divided."""
         k = self._k
@@ -137,7 +137,7 @@ class Share:
                     k.spin(k.call("load_flag", flags(group, other)).equals(0))
                 with k.loop("other", block, start=first_block) as other:
                     tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
-                    with k.loops((rounds,), "r") as (r,):
+                    with k.each(rounds, "r") as r:
                         k.copy(Vector(_VECTOR), tOgS[_, _, r], others)
                         k.fold(mine[_, _, r], others)
             yield

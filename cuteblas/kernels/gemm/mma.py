@@ -21,6 +21,7 @@ from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import IntLike
+from ..common import Pair
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop
@@ -56,7 +57,7 @@ class MmaTile:
     n: int
     k: int
     atom: MmaAtom
-    warps: tuple[int, int] = (2, 2)
+    warps: Pair = (2, 2)
     stages: int = 4
     min_blocks: int = 1
 
@@ -159,7 +160,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     operands = [mma_operand(block, mode) for mode in range(2)]
     k.comment("Accumulators of a thread: (value, atom m, atom n)")
     pairs = 2 * atom.shape[0] // 8
-    tCrC = k.registers("tCrC", atom.accumulator, Layout((pairs, *tiled.atoms)))
+    tCrC = k.registers("tCrC", atom.accumulator, (pairs, *tiled.atoms))
     k.fill(tCrC)
 
     planes = [RegisterPlanes(k, f"planes_of_{name}", atom,

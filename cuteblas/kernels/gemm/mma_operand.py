@@ -11,13 +11,13 @@ from __future__ import annotations
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen import CodegenError, CpAsync, TiledCopy, Vector, static_extents
+from ...codegen import CodegenError, CpAsync, TiledCopy, static_extents
 from ...codegen.copies import Ldmatrix
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
 from ...codegen.mma import WarpMma, operand_tile
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
 from ...layout.symbolic import IntLike, all_of, less, minimum, select
-from ..common import WARP, OperandAccess, vectors_along
+from ..common import ELEMENTS, WARP, OperandAccess, Pair, vectors_along
 from .block import GemmBlock
 from .main_loop import LoopOperand, VectorOperand
 
@@ -32,7 +32,7 @@ def _fragment(operand: LoopOperand) -> tuple[Tensor, int, int]:
     atom, atoms = mma.atom, mma.atoms[operand.mode]
     per_atom = atom.shape[operand.mode] * atom.shape[2] // WARP // atom.per_register
     registers = operand.k.registers(f"tCr{operand.name}", atom.register,
-                                    Layout((per_atom, atoms, 2)))
+                                    (per_atom, atoms, 2))
     return registers, per_atom, atoms
 
 
@@ -75,7 +75,7 @@ class _Vectors(VectorOperand):
             self.k.copy(Ldmatrix(not self._k_major), self._part[_, _, step, stage],
                         self._fragment[_, _, buffer])
         else:
-            self.k.copy(Vector(1), self._part[_, step, stage], self._fragment[_, buffer])
+            self.k.copy(ELEMENTS, self._part[_, step, stage], self._fragment[_, buffer])
 
 
 class _Covered(LoopOperand):
@@ -112,7 +112,7 @@ class _Covered(LoopOperand):
             self._bits = k.let(f"bits_{x}", tiles.bits(early(0, 0, 0, 0)))
             self._part = k.pin(f"tCs{x}", part[_, 0, _, _])
             return
-        held = k.shared(f"s{x}_elements", "b16", Layout(2 * cosize(self._ring.layout)),
+        held = k.shared(f"s{x}_elements", "b16", 2 * cosize(self._ring.layout),
                         over=f"s{x}")
         elements = tiles.held_elements(held.engine, tile.stages)
 
@@ -186,7 +186,7 @@ def mma_operand(block: GemmBlock, mode: int) -> LoopOperand:
     return (_Covered if (config.a, config.b)[mode].covering else _Vectors)(block, mode)
 
 
-def _by_vectors(extents: tuple[int, int], threads: int, access: OperandAccess) -> TiledCopy:
+def _by_vectors(extents: Pair, threads: int, access: OperandAccess) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a
     vector along it."""
     along, across = extents if access.unit == 0 else extents[::-1]

@@ -18,33 +18,21 @@ from typing import Any
 from ...codegen import (
     GeneratedKernel,
     KernelBuilder,
-    Pipeline,
     TmaBox,
     Vector,
     WgmmaMma,
     oldest_with,
     wgmma_delivered,
 )
-from ...layout import Layout, _, make_identity_tensor
-from ..common import GROUP, batch_letters, mapped
+from ...layout import _, make_identity_tensor
+from ..common import GROUP, Pair, batch_letters, mapped
 from ..modular.residues import planes_of
 from ..modular.survey import MOST, load_choice
 from .cluster import ALONE, Cluster
-from .roles import (
-    Finish,
-    Multiplier,
-    Multiply,
-    Products,
-    Step,
-    Sums,
-    begin,
-    keep_full,
-    specialise,
-    tma_operands,
-)
-from .scheduler import Scheduler, TileOfC, Work
+from .roles import Finish, Multiplier, Multiply, Products, Step, Sums, TmaBlock
+from .scheduler import TileOfC, Work
 from .staged import StagedC
-from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles
+from .tiles import boxes, consumer_mma, depth_of
 
 __all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
 
@@ -87,7 +75,7 @@ class GemmModularConfig:
     triangle: str | None = None
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows and columns of the tile of C."""
         return 64 * self.groups, self.columns
 
@@ -100,6 +88,11 @@ class GemmModularConfig:
     def boxes(self) -> tuple[TmaBox, TmaBox]:
         """The TMA boxes by which a block loads its part of a stage of A and of B."""
         return boxes(_ELEMENT, *self.tile, (True, True), self.cluster)
+
+    @property
+    def present(self) -> tuple[tuple[bool, ...], ...]:
+        """Which batch modes A and B have, and after them planes."""
+        return (*self.batch_a, True), (*self.batch_b, True)
 
     @property
     def name(self) -> str:
@@ -134,28 +127,24 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     (M, N, K), batch = map(k.extent, "mnk"), R.batch
     words = k.pointer("words", "uint32")
 
-    sA, sB = rings_of_tiles(k, boxes(_ELEMENT, *config.tile, (True, True)), config.stages)
+    block = TmaBlock(k, mma, config.stages, config.cluster)
     staged = StagedC(k, _RESIDUE, mma, R.map)
-    pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
-    begin(k, pipeline.barriers, (A.map, B.map))
+    block.begin((A, B))
     chosen = load_choice(k, words)
     count = k.variable("planes", 0, hi=planes * MOST)
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)
-    schedule = Scheduler(k, (M, N, K), (*config.tile, depth), (*batch, count), config.cluster,
-                         triangle=config.triangle)
-    operands = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), (*batch, count),
-                            ((*config.batch_a, True), (*config.batch_b, True)))
+    block.walk(config, (M, N, K), (*batch, count), ((M, K), (N, K)))
 
     @contextmanager
-    def steps() -> Iterator[Step]:
-        with schedule.works() as work, work.steps(k) as k_tile:
-            yield work.tile, ([(k_tile,)], [(k_tile,)])
+    def steps(work: Work) -> Iterator[Step]:
+        with work.steps(k) as k_tile:
+            yield [(k_tile,)], [(k_tile,)]
 
     @contextmanager
     def multiply() -> Iterator[Multiply]:
-        multiplier = Multiplier(schedule, mma, pipeline, sA, sB)
+        multiplier = Multiplier(block)
         tCrC = multiplier.accumulators("tCrC")
 
         def sums_of(work: Work) -> Sums:
@@ -177,9 +166,9 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
             with staged.pieces_of(tile, whole, (M, N), (*batch, count)) as (piece, target):
                 pairs, rows, across = (2, 2, config.columns // 8)
                 of_piece = across * staged.columns // config.columns
-                written = k.registers("written", _RESIDUE, Layout(pairs))
+                written = k.registers("written", _RESIDUE, pairs)
                 with k.loops((rows, of_piece)) as (i, j):
-                    with k.loops((pairs,)) as (v,):
+                    with k.each(pairs) as v:
                         total = sums(v, i, j + of_piece * piece)
                         k.assign(written(v), k.call("residue_of_sum", total, modulus, offset,
                                                     reciprocal))
@@ -189,6 +178,5 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
         k.let_next_launch_begin()
         staged.leave()
 
-    specialise(schedule, config.groups, multiply=multiply(), finish=residues(),
-               load=lambda: keep_full(schedule, GROUP * config.groups, pipeline, operands, steps()))
+    block.specialise(steps, multiply(), residues())
     return k.build()

@@ -31,7 +31,7 @@ from ...codegen import (
 )
 from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import (
-    Expr,
+    Condition,
     IntLike,
     all_of,
     ceil_div,
@@ -41,7 +41,7 @@ from ...layout.symbolic import (
     minimum,
     select,
 )
-from ..common import operand, tile_from, tile_of_block
+from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig
 
@@ -143,7 +143,7 @@ class _Vector:
     """
 
     def __init__(self, k: KernelBuilder, config: OuterConfig,
-                 matrices: tuple[Tensor, Tensor, Tensor], extents: tuple[IntLike, IntLike],
+                 matrices: tuple[Tensor, Tensor, Tensor], extents: DynamicPair,
                  v: IntLike):
         self.k, self.config, self._extents = k, config, extents
         self._a, self._b, self._c = matrices
@@ -166,37 +166,37 @@ class _Vector:
             self._crosses = k.let("crosses", select(less(self._of_row, width), 1, 0))
 
         k.comment("Its elements of B, the same in all stretches")
-        self._of_b = k.registers("tCrB", config.sums, Layout((width, depth)))
+        self._of_b = k.registers("tCrB", config.sums, (width, depth))
         if config.whole:
             run = tile_from((self._column, 0), self._b, (width, depth))
             self._load("tBrB", run, less(self._column, extents[1]), self._of_b, config.b.width)
         else:
-            with k.loops((width,)) as (e,):
+            with k.each(width) as e:
                 _m, n = self._place(0, e)
                 row = tile_from((n, 0), self._b, (1, depth))
                 self._load("tBrB", row, less(n, extents[1]), _element(self._of_b, e))
 
-    def _later(self, e: IntLike) -> Expr | bool:
+    def _later(self, e: IntLike) -> Condition:
         """Whether an element is of the next row."""
         return less(self._of_row - 1, e)
 
-    def _place(self, m: IntLike, e: IntLike) -> tuple[IntLike, IntLike]:
+    def _place(self, m: IntLike, e: IntLike) -> DynamicPair:
         """The row and the column of an element, where the vector begins in a row."""
         return m + select(self._later(e), 1, 0), self._column + e - select(
             self._later(e), self._pitch, 0
         )
 
-    def _load(self, name: str, source: Tensor, exists: Expr | bool, target: Tensor,
+    def _load(self, name: str, source: Tensor, exists: Condition, target: Tensor,
               width: int = 1) -> None:
         """Elements of A or B, in the type of sums."""
         k, extents = self.k, static_extents(source)
-        loaded = k.registers(name, source.engine.dtype.name, Layout(extents))
+        loaded = k.registers(name, source.engine.dtype.name, extents)
         k.copy(Vector(width), source, loaded, when=exists)
         k.fill(target, lambda *at: k.convert(loaded(*at), target.engine.dtype.name))
 
     def _of_a(self, name: str, m: IntLike) -> Tensor:
         """A row of A, if it exists."""
-        of_a = self.k.registers(f"tCr{name}", self.config.sums, Layout((1, self.config.tile.k)))
+        of_a = self.k.registers(f"tCr{name}", self.config.sums, (1, self.config.tile.k))
         row = tile_from((m, 0), self._a, (1, self.config.tile.k))
         self._load(f"tAr{name}", row, all_of(less(-1, m), less(m, self._extents[0])), of_a)
         return of_a
@@ -205,7 +205,7 @@ class _Vector:
         """Add products of a row of A (1, K) by elements of B (N, K) to sums (N, 1)."""
         k, (count, depth) = self.k, static_extents(b)
         sums = Tensor(total.engine, Layout(((1, count), 1, 1)))
-        with k.loops((depth,)) as (step,):
+        with k.each(depth) as step:
             k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums,
                    *(_column(x[_, step]) for x in (a, b)))
 
@@ -213,10 +213,10 @@ class _Vector:
         """Compute and write that of a stretch of so many rows."""
         k, tile, (M, N) = self.k, self.config.tile, self._extents
         width, m = tile.width, k.let("m", s * rows + self._first)
-        total = k.registers("tCrC", self.config.sums, Layout((width, 1)))
+        total = k.registers("tCrC", self.config.sums, (width, 1))
         k.fill(total)
 
-        def store(sums: Tensor, place: tuple[IntLike, IntLike],
+        def store(sums: Tensor, place: DynamicPair,
                   memory: Tensor | None = None) -> None:
             """Sums of a row, to memory that is provably aligned."""
             def mine(matrix: Tensor) -> Tensor:
@@ -237,7 +237,7 @@ class _Vector:
         self._multiply(total, self._of_a("A", m), self._of_b)
         with k.when(two):
             next_row = self._of_a("N", m + 1)
-            with k.loops((width,)) as (e,), k.when(self._later(e)):
+            with k.each(width) as e, k.when(self._later(e)):
                 k.fill(_element(total, e))
                 self._multiply(_element(total, e), next_row, _element(self._of_b, e))
         last, end = (m + self._crosses, 0) if self.config.joined else (m, self._column + (width - 1))
@@ -252,7 +252,7 @@ class _Vector:
             with k.loop("e", width, unroll=False) as e:
                 i, j = (k.let(name, x) for name, x in zip("ij", self._place(m, e), strict=True))
                 with k.when(all_of(less(-1, i), less(i, M), less(j, N))):
-                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, Layout((1, 1)))
+                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, (1, 1))
                                  for name in "CAB")
                     k.fill(one)
                     with k.loop("step", tile.k, unroll=False) as step:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common import PAIRS, OperandAccess, batch_letters
-from ..epilogue import FusedEpilogue
+from ..common import PAIRS, OperandAccess, Pair, batch_letters
+from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
 from .tiles import DEPTH
 
@@ -13,22 +13,17 @@ __all__ = ["PersistentConfig", "TmaConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersistentConfig:
-    """How operands are batched and C is written, whatever multiplies.
+class PersistentConfig(EpilogueConfig):
+    """How operands are batched and C is written, whatever multiplies, beside the fields of its
+    epilogue; ``wide`` speaks of C and of operands that threads read.
 
     Attributes
     ----------
     c : OperandAccess
         How C is read and written.
-    alpha : {"one", "value", "device"}
-        What is known of it; ``"device"``: it is in device memory.
     batch_a, batch_b : tuple of bool
         For each batch mode, innermost first, whether A, B has a stride there (else it is
         broadcast).
-    wide : bool
-        Whether offsets into C need 64 bits; of operands that threads read, too.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     triangle : {"lower", "upper", "both"}, optional
         What is written of a square C: one triangle, or both, of which the lower one is computed.
     hermitian : bool
@@ -36,25 +31,26 @@ class PersistentConfig:
     """
 
     c: OperandAccess = PAIRS
-    alpha: str = "one"
     batch_a: tuple[bool, ...] = ()
     batch_b: tuple[bool, ...] = ()
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
     triangle: str | None = None
     hermitian: bool = False
 
-    def traits(self, tile: tuple[int, int], stages: int, k_major: tuple[bool, bool],
-               beta: str = "zero", staged: str | None = None, cluster: Cluster = ALONE,
-               depth: int = DEPTH) -> str:
+    @property
+    def present(self) -> tuple[tuple[bool, ...], ...]:
+        """Which batch modes A and B have."""
+        return self.batch_a, self.batch_b
+
+    def traits(self, tile: Pair, stages: int, k_major: tuple[bool, bool], staged: str | None = None,
+               cluster: Cluster = ALONE, depth: int = DEPTH) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = "".join("k" if x else "m" for x in k_major)
         modes = batch_letters(self.batch_a, self.batch_b)
         written = f"{self.c.letter('mn')}{self.c.width}{staged[0] if staged else ''}"
         return (
-            f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{beta[0]}_b{modes}"
+            f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{self.beta[0]}_b{modes}"
             f"{'_wide' if self.wide else ''}{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
-            + (f"_{self.epilogue.tag}" if self.epilogue else "")
+            + self.fused
         )
 
 
@@ -68,8 +64,6 @@ class TmaConfig(PersistentConfig):
         Multiplying warpgroups, 64 rows of C each.
     k_major_a, k_major_b : bool
         Along which mode A and B, or their planes, are contiguous.
-    beta : {"zero", "one", "value", "device"}
-        What is known of it.
     staged : {"tma", "rows"}, optional
         Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they
         have.
@@ -81,7 +75,6 @@ class TmaConfig(PersistentConfig):
     groups: int = 2
     k_major_a: bool = True
     k_major_b: bool = True
-    beta: str = "zero"
     staged: str | None = None
     divided: bool = False
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from ..._dtypes import dtype
 from ...codegen import (
@@ -39,15 +40,16 @@ from ...codegen.mbarrier import initialise
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, select, size
-from ...layout.symbolic import Expr, IntLike, equal, less
-from ..common import GROUP
+from ...layout.symbolic import Condition, IntLike, equal, less
+from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
-from .cluster import Place
+from .cluster import ALONE, Cluster, Place
+from .divided import Divided
 from .scheduler import Scheduler, TileOfC, Work
-from .tiles import depth_of
+from .tiles import boxes, depth_of, rings_of_tiles
 
-__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Sums", "TmaOperand", "begin",
-           "keep_full", "specialise", "tma_operands"]
+__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock",
+           "TmaOperand", "begin", "keep_full", "specialise", "tma_operands"]
 
 _REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
 """Of a thread that loads, and of one that multiplies, by the number of multiplying warpgroups."""
@@ -70,7 +72,7 @@ def begin(k: KernelBuilder, barriers: Sequence[Mbarriers], maps: Sequence[str]) 
 def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
                multiply: AbstractContextManager[Multiply],
                finish: AbstractContextManager[Finish], loaders: str = "one thread",
-               registers: tuple[int, int] | None = None) -> None:
+               registers: Pair | None = None) -> None:
     """Give the threads of a block their roles.
 
     Parameters
@@ -105,9 +107,11 @@ def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
 
 
 # -- load: one thread, by TMA ------------------------------------------------------------------------
-_At = Sequence[tuple[IntLike, ...]]
-Step = tuple[TileOfC, tuple[_At, _At]]
-"""A tile of C, and where the tiles of A and of B in a stage are, along K and further modes."""
+_At = Sequence[Coord]
+Step = tuple[_At, _At]
+"""Where the tiles of A and of B in a stage are, along K and further modes."""
+Steps = Callable[[Work], AbstractContextManager[Step]]
+"""The steps along K of what a block does at a time."""
 
 
 @dataclass(frozen=True)
@@ -130,68 +134,62 @@ class TmaOperand:
         Extents of all batch modes.
     present : tuple of bool
         Which of them it has.
-    clipped : bool
-        Whether what is outside of it is not loaded: :class:`~cuteblas.codegen.tma.TmaLoad`.
     """
 
     mode: int
     tensor_map: str
     box: TmaBox
     ring: Tensor
-    extents: tuple[IntLike, ...]
-    batch: tuple[IntLike, ...]
+    extents: Coord
+    batch: Coord
     present: tuple[bool, ...]
-    clipped: bool = False
 
-    def load(self, k: KernelBuilder, place: Place, barrier: Element, stage: IntLike,
+    def load(self, k: KernelBuilder, place: Place, barrier: Element, stage: IntLike, of: TileOfC,
              step: Step) -> None:
-        """Load this block's part of the tiles of a stage, which follow each other in the ring."""
-        of, at = step
-        limit = self.extents[0] if self.clipped else None
+        """Load this block's part of the tiles of a stage, which follow each other in the ring, for
+        a tile of C."""
+        at, row = step[self.mode], (of.m, of.n)[self.mode]
+        whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
+        # boxes outside of the operand are not loaded where all are short
+        limit = self.extents[0] if self.box.most < TmaBox.most else None
         brings = TmaLoad(self.tensor_map, self.box, barrier, place.receivers(self.mode), limit)
-        for i, coordinates in enumerate(at[self.mode]):
-            target = self.ring[_, _, stage * len(at[self.mode]) + i]
-            both = self._tile_at(of, coordinates), target
+        for i, coordinates in enumerate(at):
+            source = local_tile(whole, self._tile, (row, *coordinates, *self._those(of.batch)))
+            both = source, self.ring[_, _, stage * len(at) + i]
             k.copy(brings, *(place.part(self.mode, self.box, x) for x in both))
 
     def nbytes(self, step: Step) -> int:
         """Bytes of its tiles in a stage."""
-        return len(step[1][self.mode]) * prod(self._tile) * dtype(self.box.element).bytes
+        return len(step[self.mode]) * prod(self._tile) * dtype(self.box.element).bytes
 
     @property
     def _tile(self) -> tuple[int, ...]:
         return tuple(size(mode) for mode in self.ring.layout.shape[:2])
 
-    def _tile_at(self, of: TileOfC, at: tuple[IntLike, ...]) -> Tensor:
-        """The coordinates of a tile, (MN, K), for a tile of C, at its place along K and further
-        modes."""
-        whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
-        return local_tile(whole, self._tile, ((of.m, of.n)[self.mode], *at, *self._those(of.batch)))
-
-    def _those(self, modes: tuple[IntLike, ...]) -> tuple[IntLike, ...]:
+    def _those(self, modes: Coord) -> Coord:
         """Of batch modes, which may be followed by slices of K, those that it has."""
         return tuple(mode for mode, has in zip(modes, self.present, strict=False) if has)
 
 
 def tma_operands(tensors: Sequence[GlobalTensor], boxes: Sequence[TmaBox], rings: Sequence[Tensor],
-                 extents: Sequence[tuple[IntLike, ...]], batch: tuple[IntLike, ...],
-                 present: Sequence[tuple[bool, ...]], clipped: bool = False) -> list[TmaOperand]:
+                 extents: Sequence[Coord], batch: Coord,
+                 present: Sequence[tuple[bool, ...]]) -> list[TmaOperand]:
     """Those of A and B that have tensor maps; sequences have an item for A and one for B."""
     sides = enumerate(zip(tensors, boxes, rings, extents, present, strict=True))
-    return [TmaOperand(mode, tensor.map, box, ring, extent, batch, own, clipped)
+    return [TmaOperand(mode, tensor.map, box, ring, extent, batch, own)
             for mode, (tensor, box, ring, extent, own) in sides if tensor.map]
 
 
 def keep_full(schedule: Scheduler, thread: int, pipeline: Pipeline, operands: Sequence[TmaOperand],
-              steps: AbstractContextManager[Step]) -> None:
-    """One thread fills a stage of the ring in every step of a loop."""
+              steps: Steps) -> None:
+    """One thread fills a stage of the ring in every step."""
     k = schedule.k
     with k.when(equal(k.thread, thread)):
         stage = pipeline.state()
-        with steps as step:
+        with schedule.works() as work, steps(work) as step:
             pipeline.acquire(stage, sum(x.nbytes(step) for x in operands))
             for x in operands:
-                x.load(k, schedule.place, pipeline.barrier(stage), stage.index, step)
+                x.load(k, schedule.place, pipeline.barrier(stage), stage.index, work.tile, step)
             stage.advance()
 
 
@@ -211,8 +209,67 @@ class Products:
     """
 
     sums: Tensor
-    pairs: tuple[tuple[int, int], ...] = ((0, 0),)
+    pairs: tuple[Pair, ...] = ((0, 0),)
     fresh: bool = False
+
+
+class TmaBlock:
+    """A block in which one thread loads tiles of A and B by TMA, and warpgroups multiply them.
+
+    A kernel makes it, then :meth:`begin`, :meth:`walk` and :meth:`specialise`, and declares what is
+    its own between them.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    mma : WgmmaMma
+        Who multiplies what.
+    stages : int
+        Stages of the ring.
+    cluster : Cluster
+        Blocks that share operands.
+    planes : int
+        Tiles of each operand in a stage, which follow each other.
+    """
+
+    def __init__(self, k: KernelBuilder, mma: WgmmaMma, stages: int, cluster: Cluster = ALONE,
+                 planes: int = 1):
+        self.k, self.mma, self._stages, self._cluster = k, mma, stages, cluster
+        atom = mma.atoms[0]
+        self._depth = depth_of(atom.element) // mma.parts
+        whole = boxes(atom.element, GROUP // 2 * mma.groups, mma.columns,
+                      (atom.k_major_a, atom.k_major_b))
+        self.rings = rings_of_tiles(k, whole, stages * planes)
+
+    def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers) -> None:
+        """Initialise the barriers of the ring, and others, for A and B."""
+        self._tensors = tensors
+        self.pipeline = Pipeline(self.k, self._stages, filled=1,
+                                 emptied=self.mma.groups * self._cluster.sharing)
+        begin(self.k, (*self.pipeline.barriers, *others), [x.map for x in tensors])
+
+    def walk(self, config: Any, extents: tuple[IntLike, IntLike, IntLike],
+             batch: Coord, of_operands: Sequence[Coord],
+             divided: Divided | None = None) -> None:
+        """Walk over the tiles of C as a configuration says.
+
+        Extents are M, N and K of C and of its sums, of batch modes, and (MN, K, ...) of A and B.
+        """
+        self.schedule = Scheduler(self.k, extents, (*self.mma.tile, self._depth), batch,
+                                  self._cluster, divided, config.triangle)
+        self._operands = tma_operands(self._tensors, config.boxes, self.rings, of_operands, batch,
+                                      config.present)
+
+    def specialise(self, steps: Steps, multiply: AbstractContextManager[Multiply],
+                   finish: AbstractContextManager[Finish],
+                   others: Callable[[], None] = lambda: None) -> None:
+        """Give the threads their roles; others than the one that loads may do something else."""
+        def load() -> None:
+            keep_full(self.schedule, GROUP * self.mma.groups, self.pipeline, self._operands, steps)
+            others()
+
+        specialise(self.schedule, self.mma.groups, load=load, multiply=multiply, finish=finish)
 
 
 class Multiplier:
@@ -220,24 +277,18 @@ class Multiplier:
 
     Parameters
     ----------
-    schedule : Scheduler
-        The block's walk over tiles of C.
-    mma : WgmmaMma
-        Who multiplies what.
-    pipeline : Pipeline
-        The barriers of the ring.
-    a, b : Tensor
-        The tiles of A and of B, (MN, K, tile of the ring).
+    block : TmaBlock
+        The block.
     overlaps : bool
         Whether the last products of a stage still run while the next one is waited for: a stage is
         then released one later.
     """
 
-    def __init__(self, schedule: Scheduler, mma: WgmmaMma, pipeline: Pipeline, a: Tensor, b: Tensor,
-                 overlaps: bool = True):
-        k, place, atom = schedule.k, schedule.place, mma.atoms[0]
+    def __init__(self, block: TmaBlock, overlaps: bool = True):
+        self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.mma, block.pipeline
+        self._place = place = block.schedule.place
+        (a, b), atom = block.rings, mma.atoms[0]
         element, depth = atom.element, depth_of(atom.element)
-        self._k, self._mma, self._pipeline, self._place = k, mma, pipeline, place
         self._stage = pipeline.state()
         self._released = k.variable("released", 0, hi=pipeline.stages - 1) if overlaps else None
         self._partner = place.partner()
@@ -288,5 +339,5 @@ class Multiplier:
             self._k.gemm(mma, products.sums, self._a[_, _, first + a], self._b[_, _, first + b])
         wgmma_commit(self._k)
 
-    def _release(self, stage: IntLike, condition: Expr | bool = True) -> None:
+    def _release(self, stage: IntLike, condition: Condition = True) -> None:
         self._place.release(self._pipeline, stage, self._partner, condition)

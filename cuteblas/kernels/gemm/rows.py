@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen import CodegenError, Vector, static_extents
+from ...codegen import CodegenError, static_extents
 from ...codegen.copies import Covering
 from ...codegen.covering import CoveredTiles
 from ...layout import Layout, Tensor, _, cosize, make_layout, select
 from ...layout.symbolic import IntLike, all_of, equal, less, minimum
-from ..common import WARP, Partition, copy_element, vectors_along
+from ..common import ELEMENTS, WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock
 
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
@@ -84,11 +84,11 @@ def _by_elements(block: GemmBlock, partition: Partition,
     source, target = k.pin("tRsC", mine(held)), k.pin("tRgC", mine(block.gC))
     guard = block.guard("tRcC", "mn", mine)
     steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
-    row = k.registers("tRrC", element, Layout((1, lines)))
-    with k.loops((steps,)) as (step,):
+    row = k.registers("tRrC", element, (1, lines))
+    with k.each(steps) as step:
         at = (_, step, _) if along == 0 else (_, _, step)
-        k.copy(Vector(1), source[at], row)
-        k.copy(Vector(1), row, target[at], guard=guard and guard[at])
+        k.copy(ELEMENTS, source[at], row)
+        k.copy(ELEMENTS, row, target[at], guard=guard and guard[at])
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike,
     k.barrier()
     words = k.shared("sC", "b32", tiles.held(1), over="sA")
     elements = tiles.held_elements(k.shared("sC_elements", element,
-                                            Layout(2 * cosize(words.layout)), over="sA").engine, 1)
+                                            2 * cosize(words.layout), over="sA").engine, 1)
     yield 0, k.pin("tCsC", partition(select(elements, 1, 0)))
     k.barrier()
     k.comment("C by words: (1, words, rows, 1)")
@@ -120,11 +120,11 @@ def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike,
                                     lambda identity: part(tiles.coordinates(turned(identity))))
     rows, left = block.extents["m"], block.extents["n"] - coordinates(0, 0, 0, 0)[1]
     columns = k.let("columns", minimum(left, tile.n))
-    held = k.registers("tWrC", "b32", Layout(static_extents(source)))
+    held = k.registers("tWrC", "b32", static_extents(source))
     k.copy(Covering(1), source, held)
     with k.loops(static_extents(source)) as at:
         first, exists = begin(*at), less(coordinates(*at)[0], rows)
-        k.copy(Vector(1), held(*at), target(*at),
+        k.copy(ELEMENTS, held(*at), target(*at),
                when=all_of(exists, less(-1, first), less(first + 1, columns)))
     k.comment("Elements that are alone in a word: the first and the last one of a row")
     with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:

@@ -10,8 +10,8 @@ from math import prod
 
 from ...codegen import KernelBuilder
 from ...layout import Tensor, idx2crd
-from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, select
-from ..common import grouped_raster
+from ...layout.symbolic import Condition, IntLike, ceil_div, less, maximum, select
+from ..common import Coord, grouped_raster
 from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
 from .divided import Divided, Share
@@ -27,8 +27,8 @@ class TileOfC:
 
     m: IntLike
     n: IntLike
-    batch: tuple[IntLike, ...]
-    diagonal: Expr | bool = False
+    batch: Coord
+    diagonal: Condition = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Work:
     tile: TileOfC
     first: IntLike
     end: IntLike
-    later: Expr | bool
+    later: Condition
 
     def steps(self, k: KernelBuilder) -> AbstractContextManager[IntLike]:
         """A loop over the tiles along K."""
@@ -94,7 +94,7 @@ class Scheduler:
     """
 
     def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike, IntLike],
-                 tile: tuple[int, int, int], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
+                 tile: tuple[int, int, int], batch: Coord, cluster: Cluster = ALONE,
                  divided: Divided | None = None, triangle: str | None = None):
         self.k, self._batch, self._cluster = k, batch, cluster
         block, blocks = k.block_index(), k.grid_size()
@@ -118,7 +118,7 @@ class Scheduler:
     def _at(self, tile: IntLike) -> TileOfC:
         """This block's tile of those of its cluster."""
         k, cluster = self.k, self._cluster
-        batch: tuple[IntLike, ...] = ()
+        batch: Coord = ()
         if self._batch:
             batch = idx2crd(k.let("item", tile // self._in_matrix), self._batch)
             tile = k.let("tile_in_item", tile % self._in_matrix)

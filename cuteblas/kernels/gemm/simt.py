@@ -23,7 +23,7 @@ from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
-from ..common import OperandAccess
+from ..common import OperandAccess, Pair
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
@@ -66,9 +66,9 @@ class TileShape:
     m: int
     n: int
     k: int
-    warp: tuple[int, int] = (8, 4)
-    warps: tuple[int, int] = (2, 4)
-    values: tuple[int, int] = (4, 4)
+    warp: Pair = (8, 4)
+    warps: Pair = (2, 4)
+    values: Pair = (4, 4)
     stages: int = 3
     min_blocks: int = 1
     in_order: bool = False
@@ -160,7 +160,7 @@ class _Operand(VectorOperand):
         part = (mma.partition_a, mma.partition_b)[mode](ring, k.thread)
         self._part = k.pin(f"tCs{self.name}", part)
         self.registers = k.registers(f"tCr{self.name}", self.element,
-                                     Layout((values, extent // mma.tile[mode], 2)))
+                                     (values, extent // mma.tile[mode], 2))
         # the widest vector, of at most 16 bytes, that divides a thread's block
         self._vector = Vector(gcd(values, max(1, 16 // item)))
 
@@ -205,7 +205,7 @@ class _Totals:
                                  Layout(shape[:2]) if tile.totals == "shared"
                                  else self._pieces.layout)
         if tile.totals == "shared":
-            sT = k.shared("sT", element.name, Layout((vector, tile.threads, *shape[1:])))
+            sT = k.shared("sT", element.name, (vector, tile.threads, *shape[1:]))
             self._totals = k.pin("tCsT", sT[_, k.thread, _, _])
         else:
             k.fill(self._part)
@@ -236,7 +236,7 @@ class _Totals:
     def _each(self, add: Callable[[Tensor], None],
               end: Callable[[Tensor], None] = lambda _total: None) -> None:
         """For each piece of the totals, in registers, and of the sums."""
-        with self._k.loops((size(self._pieces.layout[2]),), "p") as (p,):
+        with self._k.each(size(self._pieces.layout[2]), "p") as p:
             self._k.copy(self._vector, self._totals[_, _, p], self._part)
             add(self._pieces[_, _, p])
             end(self._totals[_, _, p])
@@ -276,7 +276,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     operands = [_Operand(block, mode) for mode in range(2)]
     rounds = tile.totals is not None and dtype(accumulator).kind in "fc"
     chains = tile.chains if rounds else 1
-    tCrC = k.registers("tCrC", accumulator, Layout((tile.values, *passes, chains)))
+    tCrC = k.registers("tCrC", accumulator, (tile.values, *passes, chains))
     k.fill(tCrC)
 
     plain = {*config.elements, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped

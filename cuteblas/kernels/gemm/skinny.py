@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar
 
 from ..._dtypes import dtype
 from ...codegen import (
@@ -42,11 +41,15 @@ from ...codegen import (
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, composition, make_layout, size
-from ...layout.symbolic import Expr, IntLike, all_of, equal, less
+from ...layout.symbolic import Condition, IntLike, all_of, equal, less
 from ..common import (
+    ELEMENTS,
     GROUP,
     WARP,
+    Coord,
+    DynamicPair,
     OperandAccess,
+    Pair,
     existing,
     mapped,
     operand,
@@ -108,7 +111,6 @@ class SkinnyConfig(PersistentConfig):
     b: OperandAccess = _VECTORS
     tma: tuple[bool, bool] = (True, True)
     slices: bool = False
-    beta: ClassVar[str] = "zero"
 
     @property
     def k_major(self) -> tuple[bool, bool]:
@@ -173,7 +175,7 @@ class _Source:
         """Its declaration, with the batch modes that it has."""
         return mapped(name, modes, "float32") if tma else replace(operand(name, modes, "float32", access), batch=present)
 
-    def load(self, k: KernelBuilder, index: tuple[IntLike, ...], at: tuple[IntLike, IntLike],
+    def load(self, k: KernelBuilder, index: Coord, at: DynamicPair,
              ring: Tensor, stage: IntLike, lane: IntLike) -> None:
         """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is
         contiguous, whole lines."""
@@ -202,8 +204,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     """
     mma = config.mma
     config.c.check_run(2)
-    if config.columns % WARP:
-        raise CodegenError(f"tiles have a multiple of 32 columns, got {config}")
+    if config.columns % WARP or config.beta != "zero":
+        raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")
     k = KernelBuilder(
         config.name,
         GROUP * (_GROUPS + 2),
@@ -240,7 +242,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                            stage="buffer")
     summed = epilogue.depth(chunk)
     by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch,
-                          (config.batch_a, config.batch_b))
+                          config.present)
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp
     # does for its threads.
     by_threads = not all(config.tma)
@@ -253,11 +255,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
 
     @contextmanager
-    def steps() -> Iterator[Step]:
-        """The tiles of C that the block works on, and the tiles along K of each."""
-        with schedule.works() as work, work.steps(k) as k_tile:
+    def steps(work: Work) -> Iterator[Step]:
+        with work.steps(k) as k_tile:
             at = [((work.tile.batch[-1] * (chunk // DEPTH) if config.slices else 0) + k_tile,)]
-            yield work.tile, (at, at)
+            yield at, at
 
     in_range = k.declare("in_range", "bool", True)
 
@@ -272,22 +273,22 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                                                            layout[2]))
         tPsW = k.pin("tPsW", of_words.partition(ordered, lane))   # ((1, 1), N, K, buffer and plane)
         across, along = tPsB.extents[1:3]
-        pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
-        planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
+        pairs_of_b = k.registers("pairs_of_b", "float32", (2, along))
+        planes = [k.registers(f"b{p}", "uint32", (1, along)) for p in range(_PLANES)]
         stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
-        with steps():
+        with schedule.works() as work, steps(work):
             pipeline.wait(stage)
             planes_of_b.acquire(buffer)
             for i in range(across):
-                with k.loops((along,)) as (j,):
+                with k.each(along) as j:
                     k.copy(Vector(2 if config.k_major[1] else 1), tPsB[_, i, j, stage.index],
                            pairs_of_b[_, j])
-                with k.loops((along,)) as (j,):
+                with k.each(along) as j:
                     k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j),
                          *(plane(0, j) for plane in planes), *seen)
-                with k.loops((along,)) as (j,):
+                with k.each(along) as j:
                     for p, plane in enumerate(planes):
-                        k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
+                        k.copy(ELEMENTS, plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
             fence_proxy_async(k)
             k.group_barrier(1, GROUP)
             if by_threads:
@@ -310,14 +311,14 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.when(equal(any_loaded, 1)):
                 pipeline.commit(newest)
 
-        with steps() as step:
-            tile, (((k_tile,),), _of_b) = step
+        with schedule.works() as work, steps(work) as step:
+            tile, (((k_tile,),), _of_b) = work.tile, step
             pipeline.acquire(stage)
             if by_tma:
                 with k.when(equal(lane, 0)):
                     pipeline.expect(stage, sum(x.nbytes(step) for x in by_tma))
                     for x in by_tma:
-                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, step)
+                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, tile, step)
             depth = k.let("depth", k_tile)
             for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
                 if not source.tensor.map:
@@ -334,7 +335,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.when(less(loader - 1, k.thread)):
                 load_by_threads()
         else:
-            keep_full(schedule, loader, pipeline, by_tma, steps())
+            keep_full(schedule, loader, pipeline, by_tma, steps)
         with k.when(less(k.thread, loader)):
             split_b()
 
@@ -345,8 +346,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         fragment = Layout((2, 2, config.columns // 8))
         total, main, corrections = (k.registers(name, "float32", fragment)
                                     for name in ("total", "main_", "corrections"))
-        values = k.registers("values", "float32", Layout(8))
-        words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)]
+        values = k.registers("values", "float32", 8)
+        words = [[k.registers(f"a{p}_{b}", "uint32", 4) for p in range(_PLANES)]
                  for b in range(_BUFFERS)]
         stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         released = k.variable("released", 0, hi=_BUFFERS - 1)
@@ -358,12 +359,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     planes = (plane(row + 2 * half) for plane in words[step % _BUFFERS])
                     k.do("split_pair", *map(values, mma.word(row, half)), *planes, *seen)
 
-        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
+        def issue(accumulators: Tensor, products: tuple[Pair, ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
                 k.gemm(replace(mma, accumulate=i > 0 or step > 0), accumulators,
                        words[step % _BUFFERS][p], tCrB[_, step, buffer.index * _PLANES + q])
 
-        def settle(released: IntLike, condition: Expr | bool = True) -> None:
+        def settle(released: IntLike, condition: Condition = True) -> None:
             """Add what a stage made to the total; its planes of B may be overwritten."""
             wgmma_wait(k, 0)
             with k.when(all_of(equal(k.thread % GROUP, 0), condition)):

@@ -21,11 +21,9 @@ from ..._dtypes import dtype
 from ...codegen import (
     GeneratedKernel,
     KernelBuilder,
-    Pipeline,
     TensorParam,
     TmaBox,
     Value,
-    Vector,
     WgmmaMma,
     oldest_with,
     wgmma_delivered,
@@ -33,27 +31,17 @@ from ...codegen import (
 from ...codegen.values import complex_of, number
 from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
-from ..common import GROUP, WARP, mapped, operand
+from ..common import ELEMENTS, GROUP, WARP, Pair, mapped, operand
 from ..epilogue import Epilogue, OutputTile
 from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
 from ..split.planes import FORMATS
 from .divided import Divided
 from .persistent import TmaConfig
-from .roles import (
-    Multiplier,
-    Multiply,
-    Products,
-    Step,
-    Sums,
-    begin,
-    keep_full,
-    specialise,
-    tma_operands,
-)
-from .scheduler import Scheduler, TileOfC, Work
+from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
+from .scheduler import TileOfC, Work
 from .staged import StagedC, WarpgroupOutput
-from .tiles import DEPTH, boxes, consumer_mma, rings_of_tiles
+from .tiles import DEPTH, boxes, consumer_mma
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
@@ -97,12 +85,12 @@ class GemmSplitConfig(TmaConfig):
         return 2 if dtype(self.element).is_complex else 1
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Extents of the tile of C."""
         return self.mma.tile
 
     @property
-    def accumulators(self) -> tuple[int, int]:
+    def accumulators(self) -> Pair:
         """Extents of a tile of accumulators."""
         return self.rows, self.columns
 
@@ -120,7 +108,7 @@ class GemmSplitConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta,
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
                              self.staged)
         return (
             f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
@@ -163,17 +151,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config, config.element)
 
-    # The planes of a stage follow each other.
-    sA, sB = rings_of_tiles(k, config.boxes, config.stages * form.planes)
+    block = TmaBlock(k, mma, config.stages, planes=form.planes)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     of_verdict = [verdict.share()] if verdict else []
     epilogue.load_scalars()
     summed = epilogue.depth(K)
-    pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups)
-    begin(k, (*pipeline.barriers, *of_verdict), (A.map, B.map))
-    schedule = Scheduler(k, (M, N, summed), (*config.tile, DEPTH // parts), batch, divided=divided,
-                         triangle=config.triangle)
-
+    block.begin((A, B), *of_verdict)
+    block.walk(config, (M, N, summed), batch,
+               [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided=divided)
     output = WarpgroupOutput(k, config, mma, C, (M, N), staged)
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
@@ -183,9 +168,9 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         elements = Layout((run, 2, config.columns // 8))
         pair, half, column = elements.extents
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
-        tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
-        k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
-        k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=c.guard and c.guard[_, 0, _])
+        tCrRA, tCrRB = k.registers("tCrRA", "int32", half), k.registers("tCrRB", "int32", (pair, column))
+        k.copy(ELEMENTS, tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
+        k.copy(ELEMENTS, tCgRB[_, 0, _], tCrRB, guard=c.guard and c.guard[_, 0, _])
 
         def scale(factor: Callable[[Value, Value], Value]) -> None:
             with k.loops((pair, half, column)) as (i, h, n):
@@ -195,7 +180,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                 if parts == 2:
                     k.assign(sums(i, h, n), complex_of(config.element, *own))
 
-        least, most = (k.registers(name, "int32", Layout(2)) for name in ("least", "most"))
+        least, most = (k.registers(name, "int32", 2) for name in ("least", "most"))
         for side, exponents in enumerate((tCrRA, tCrRB)):
             for bound in (least, most):
                 k.assign(bound(side), exponents(*(0 for _mode in exponents.extents)))
@@ -210,32 +195,25 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             scale(lambda x, exponent: k.call("scalbn", x, exponent))
         return sums
 
-    loader = GROUP * config.groups
-    extents = [(rows, K * parts, form.planes) for rows in (M, N * parts)]
-    operands = tma_operands((A, B), config.boxes, (sA, sB), extents, batch,
-                            (config.batch_a, config.batch_b))
-
     @contextmanager
-    def steps() -> Iterator[Step]:
-        with schedule.works() as work:
-            if verdict is not None:
-                with k.when(work.later):
-                    verdict.leave_unless_it_holds()
-            with work.steps(k) as k_tile:
-                planes = [(k_tile, p) for p in range(form.planes)]
-                yield work.tile, (planes, planes)
+    def steps(work: Work) -> Iterator[Step]:
+        if verdict is not None:
+            with k.when(work.later):
+                verdict.leave_unless_it_holds()
+        with work.steps(k) as k_tile:
+            planes = [(k_tile, p) for p in range(form.planes)]
+            yield planes, planes
 
-    def load() -> None:
-        keep_full(schedule, loader, pipeline, operands, steps())
+    def judge() -> None:
         if verdict is not None and fallback is not None:
-            with k.when(equal(k.thread // WARP, loader // WARP + 1)):
+            with k.when(equal(k.thread // WARP, GROUP * config.groups // WARP + 1)):
                 verdict.make(partial(verdict_on_rows, k, fallback=fallback),
                              "A verdict on all rows of both operands: see RECORD of split_planes")
 
     @contextmanager
     def multiply() -> Iterator[Multiply]:
         # Products with lower planes still run while the main ones are added.
-        multiplier = Multiplier(schedule, mma, pipeline, sA, sB, overlaps=bool(form.corrections))
+        multiplier = Multiplier(block, overlaps=bool(form.corrections))
         total, chunk = map(multiplier.accumulators, ("total", "chunk"))
         corrections = [multiplier.accumulators("correction")] if form.corrections else []
         products = Products(chunk, form.main, fresh=True), *(Products(x, form.corrections)
@@ -262,6 +240,5 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    specialise(schedule, config.groups, load=load, multiply=multiply(),
-               finish=output.finished(epilogue, unscaled))
+    block.specialise(steps, multiply(), output.finished(epilogue, unscaled), judge)
     return k.build()

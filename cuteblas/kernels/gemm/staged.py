@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..._dtypes import dtype
-from ...codegen import GlobalTensor, KernelBuilder, TmaBox, Vector, WgmmaMma, partition
+from ...codegen import GlobalTensor, KernelBuilder, TmaBox, WgmmaMma, partition
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.swizzled import longest_row, swizzle_over
 from ...codegen.tma import TmaStore, tma_store_wait
@@ -24,7 +24,16 @@ from ...layout import (
     size,
 )
 from ...layout.symbolic import IntLike, equal
-from ..common import GROUP, WARP, existing, part_of_tile, vectors_along
+from ..common import (
+    ELEMENTS,
+    GROUP,
+    WARP,
+    Coord,
+    DynamicPair,
+    existing,
+    part_of_tile,
+    vectors_along,
+)
 from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
 from .roles import Finish, Sums
@@ -83,8 +92,8 @@ class StagedC:
                                               Layout((64, line // item), (line // item, 1))))
 
     @contextmanager
-    def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: tuple[IntLike, IntLike],
-                  batch: tuple[IntLike, ...]) -> Iterator[tuple[IntLike, Tensor]]:
+    def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: DynamicPair,
+                  batch: Coord) -> Iterator[tuple[IntLike, Tensor]]:
         """A loop over the pieces of a tile: yields the number of one and this thread's part of it,
         and stores what was written.
 
@@ -126,8 +135,8 @@ class StagedC:
                                              (64, self._columns), (*at, *tile.batch))
                     k.copy(TmaStore(self._map, self._box), stage, coordinates)
 
-    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: tuple[IntLike, IntLike],
-                    at: tuple[IntLike, IntLike], lane: IntLike) -> None:
+    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: DynamicPair,
+                    at: DynamicPair, lane: IntLike) -> None:
         """Take a piece away, each warp a line of it at a time."""
         k, lanes = self._k, min(WARP, self._columns)
         rows = vectors_along(1, (GROUP // lanes, lanes))
@@ -135,13 +144,13 @@ class StagedC:
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = existing(k, "tWcC", mine, extents)
         _value, steps, across = tWsC.extents
-        taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
+        taken = k.registers("tWrC", self._element, (1, _ROWS_AT_ONCE, across))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
-            with k.loops((_ROWS_AT_ONCE,)) as (j,):
-                k.copy(Vector(1), tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _])
-            with k.loops((_ROWS_AT_ONCE,)) as (j,):
+            with k.each(_ROWS_AT_ONCE) as j:
+                k.copy(ELEMENTS, tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _])
+            with k.each(_ROWS_AT_ONCE) as j:
                 row = _ROWS_AT_ONCE * i + j
-                k.copy(Vector(1), taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
+                k.copy(ELEMENTS, taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
     def leave(self) -> None:
         """Wait until TMA has read everything."""
@@ -177,7 +186,7 @@ class WarpgroupOutput:
     config: PersistentConfig
     mma: WgmmaMma | WgmmaRegisterMma
     c: GlobalTensor
-    extents: tuple[IntLike, IntLike]
+    extents: DynamicPair
     staged: StagedC | None = None
     guarded: bool = True
 

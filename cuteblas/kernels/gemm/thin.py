@@ -30,7 +30,7 @@ from ...codegen import (
 from ...codegen.pipeline import RingIndex
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, all_of, equal, less
-from ..common import WARP
+from ..common import WARP, Pair
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
@@ -58,10 +58,10 @@ class ThinTile:
     """
 
     n: int
-    lanes: tuple[int, int]
-    warps: tuple[int, int]
-    values: tuple[int, int]
-    rest: tuple[int, int]
+    lanes: Pair
+    warps: Pair
+    values: Pair
+    rest: Pair
     fast: int
     stages: int = 1
 
@@ -77,7 +77,7 @@ class ThinTile:
         return WARP * prod(self.warps)
 
     @cached_property
-    def pass_(self) -> tuple[int, int]:
+    def pass_(self) -> Pair:
         """Extents along (M, K) of what all threads own at a time."""
         (lm, lk), (wm, wk), (vm, vk) = self.lanes, self.warps, self.values
         return lm * wm * vm, lk * wk * vk
@@ -203,9 +203,9 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     k.comment("From global memory to registers: (values, rest_m or rest_n, rest_k, k tile)")
     tAgA, tBgB = k.pin("tAgA", mine_a(block.gA)), k.pin("tBgB", mine_b(block.gB))
     tAcA, tBcB = block.guard("tAcA", "mk", mine_a), block.guard("tBcB", "nk", mine_b)
-    tArA = k.registers("tArA", element_a, Layout(((vm, vk), rm, rk)))
-    tBrB = k.registers("tBrB", element_b, Layout(((columns, vk), n // columns, rk)))
-    tCrC = k.registers("tCrC", accumulator, Layout((vm, rm, n)))
+    tArA = k.registers("tArA", element_a, ((vm, vk), rm, rk))
+    tBrB = k.registers("tBrB", element_b, ((columns, vk), n // columns, rk))
+    tCrC = k.registers("tCrC", accumulator, (vm, rm, n))
     sums = Tensor(tCrC.engine, Layout(((vm, columns), rm, n // columns),
                                       ((1, vm * rm), vm, vm * rm * columns)))
     k.fill(tCrC)
@@ -301,7 +301,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         with k.when(alone):
             k.copy(Vector(side), total, tRsR[_, _, 0, warp])
         k.barrier()
-        part = k.registers("part", accumulator, Layout(((vm, tile.columns), rm)))
+        part = k.registers("part", accumulator, ((vm, tile.columns), rm))
         with k.when(equal(warp, 0)), k.loop("other", tile.warps[1], start=1) as other:
             k.copy(Vector(side), tRsR[_, _, 0, other], part)
             k.fold(total, part)

@@ -7,8 +7,8 @@ from math import lcm
 
 from ...codegen import KernelBuilder
 from ...layout import Layout, Tensor
-from ...layout.symbolic import Expr, IntLike, ceil_div, equal, less, select
-from ..common import Partition
+from ...layout.symbolic import Condition, IntLike, ceil_div, equal, less, select
+from ..common import DynamicPair, Pair, Partition
 from ..epilogue import OutputTriangle
 
 __all__ = ["TRIANGLES", "Rectangle", "Triangle", "output_triangle", "tiles_of_c",
@@ -18,13 +18,13 @@ TRIANGLES = ("lower", "upper", "both")
 """What is written of a square C: one triangle, or both, of which the lower one is computed."""
 
 
-def _square(tile: tuple[int, int]) -> tuple[int, int, int]:
+def _square(tile: Pair) -> tuple[int, int, int]:
     """The extent of the least square of whole tiles, and its tiles along M and N."""
     extent = lcm(*tile)
     return extent, extent // tile[0], extent // tile[1]
 
 
-def tiles_of_triangle(extent: int, tile: tuple[int, int]) -> int:
+def tiles_of_triangle(extent: int, tile: Pair) -> int:
     """Tiles of the squares on and below the diagonal."""
     square, along_m, along_n = _square(tile)
     squares = -(-extent // square)
@@ -37,13 +37,13 @@ def _mirrored(matrix: Tensor) -> Tensor:
     return Tensor(matrix.engine, Layout(matrix.layout.shape, (columns, rows)))
 
 
-def tiles_of_c(k: KernelBuilder, part: str | None, extents: tuple[IntLike, IntLike],
-               tile: tuple[int, int]) -> Rectangle:
+def tiles_of_c(k: KernelBuilder, part: str | None, extents: DynamicPair,
+               tile: Pair) -> Rectangle:
     """The tiles of C that are computed: all, or those of a triangle."""
     return Triangle(k, part, extents[0], tile) if part else Rectangle(k, extents, tile)
 
 
-def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor,
+def output_triangle(part: str | None, crossed: Condition, matrix: Tensor,
                     tile_of: Partition,
                     hermitian: bool = False) -> OutputTriangle | None:
     """The part of a tile that is written if C has a triangle ``part``."""
@@ -62,11 +62,11 @@ class Rectangle:
         Extents of the rectangle in tiles.
     """
 
-    def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int]):
+    def __init__(self, k: KernelBuilder, extents: DynamicPair, tile: Pair):
         self.tiles = (k.let("tiles_m", ceil_div(extents[0], tile[0])),
                       k.let("tiles_n", ceil_div(extents[1], tile[1])))
 
-    def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Expr | bool]:
+    def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Condition]:
         """The tile at a place, and whether it may have elements of another triangle."""
         return down, across, False
 
@@ -95,7 +95,7 @@ class Triangle(Rectangle):
         Extents of the rectangle in tiles.
     """
 
-    def __init__(self, k: KernelBuilder, part: str, extent: IntLike, tile: tuple[int, int]):
+    def __init__(self, k: KernelBuilder, part: str, extent: IntLike, tile: Pair):
         self._k, self._part = k, part
         square, self._along_m, self._along_n = _square(tile)
         if part == "upper":
@@ -106,7 +106,7 @@ class Triangle(Rectangle):
         self.tiles = k.let("tiles_down", (squares + self._even)
                            * self._along_m), k.let("tiles_across", self._half * self._along_n)
 
-    def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Expr | bool]:
+    def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Condition]:
         """The tile of C at a place of the rectangle, and whether it is in a square on the
         diagonal."""
         k, half, even = self._k, self._half, self._even

@@ -26,7 +26,6 @@ from ...codegen import (
     CodegenError,
     GeneratedKernel,
     KernelBuilder,
-    Pipeline,
     TmaBox,
     WgmmaMma,
     oldest_with,
@@ -39,20 +38,10 @@ from .cluster import ALONE, Cluster
 from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo, sum_of_bools
 from .divided import Divided
 from .persistent import TmaConfig
-from .roles import (
-    Multiplier,
-    Multiply,
-    Products,
-    Step,
-    Sums,
-    begin,
-    keep_full,
-    specialise,
-    tma_operands,
-)
-from .scheduler import Scheduler, Work
+from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
+from .scheduler import Work
 from .staged import StagedC, WarpgroupOutput
-from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles
+from .tiles import boxes, consumer_mma, depth_of
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -110,7 +99,7 @@ class WgmmaConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta,
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
                              self.staged, self.cluster, depth_of(self.element))
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
         digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""
@@ -156,34 +145,30 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
     epilogue = Epilogue(k, config, config.accumulator, sums)
 
-    sA, sB = rings_of_tiles(k, boxes(config.element, *mma.tile, config.k_major), config.stages)
+    block = TmaBlock(k, mma, config.stages, config.cluster)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     epilogue.load_scalars()
     summed = epilogue.depth(K)
-    pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
-    begin(k, pipeline.barriers, (A.map, B.map))
-    schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch,
-                         config.cluster, divided, config.triangle)
+    block.begin((A, B))
+    digits = (config.digits,) if config.digits > 1 else ()
+    block.walk(config, (M, N, summed), batch, ((M, K, *digits), (N, K, *digits)), divided=divided)
     guarded = staged is None or epilogue.touches_memory or config.triangle is not None
     output = WarpgroupOutput(k, config, mma, C, (M, N), staged, guarded)
-    digits = (config.digits,) if config.digits > 1 else ()
-    operands = tma_operands((A, B), config.boxes, (sA, sB), ((M, K, *digits), (N, K, *digits)),
-                            batch, (config.batch_a, config.batch_b), config.clipped)
 
     @contextmanager
-    def steps() -> Iterator[Step]:
+    def steps(work: Work) -> Iterator[Step]:
         planes = planes_of(k, config.digits, config.parked)
-        with schedule.works() as work, planes as (of_a, of_b), work.steps(k) as k_tile:
-            yield work.tile, ([(k_tile, *of_a)], [(k_tile, *of_b)])
+        with planes as (of_a, of_b), work.steps(k) as k_tile:
+            yield [(k_tile, *of_a)], [(k_tile, *of_b)]
 
     @contextmanager
     def multiply() -> Iterator[Multiply]:
-        multiplier = Multiplier(schedule, mma, pipeline, sA, sB)
+        multiplier = Multiplier(block)
         tCrC = multiplier.accumulators("tCrC")
         total: Tensor | ParkedSums = tCrC
         if memory is not None:
             total = ParkedSums.of(k, memory, tCrC.layout, config.digits, GROUP * config.groups,
-                                  schedule)
+                                  block.schedule)
         elif sums != mma.accumulator:
             total = k.registers("total", sums, tCrC.layout)
 
@@ -207,7 +192,6 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    specialise(schedule, config.groups, multiply=multiply(), finish=output.finished(epilogue),
-               load=lambda: keep_full(schedule, GROUP * config.groups, pipeline, operands, steps()))
+    block.specialise(steps, multiply(), output.finished(epilogue))
     return k.build()
 

@@ -31,9 +31,11 @@ from ...codegen import (
 )
 from ...codegen.mma import SIGNED_BYTES
 from ...layout import ComposedLayout, Layout, Swizzle, _
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
+from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
+    ELEMENTS,
     WARP,
+    Pair,
     existing,
     numbers_of,
     operand,
@@ -102,7 +104,7 @@ class ResiduesOperand(ModularOperand):
                               Layout(self.tile, (1, _ROWS)))
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows and elements along K of a block."""
         rows, depth = self.worker.tile
         return rows if self.k_major else _ROWS, depth * self.runs
@@ -216,11 +218,11 @@ class _Multipliers:
     """
 
     def __init__(self, k: KernelBuilder):
-        self._k, self._own = k, k.registers("own_weights", "uint32", Layout(2))
+        self._k, self._own = k, k.registers("own_weights", "uint32", 2)
         self._group, self._lane = groups_of_lanes(k)
-        self.weights = k.registers("tCrB", "uint32", Layout((2, LANES)))
+        self.weights = k.registers("tCrB", "uint32", (2, LANES))
         self.starts, self.inverses, self.minus = (
-            k.registers(name, kind, Layout(_EACH)) for name, kind in
+            k.registers(name, kind, _EACH) for name, kind in
             (("starts", "int32"), ("inverses", "float32"), ("minus", "int32")))
 
     def load(self, moduli: IntLike) -> None:
@@ -260,7 +262,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     mine, brought = (part_of_tile(who, (rows, depth), at, k.thread)     # (elements, rows, runs)
                      for who in (worker, config.bringer))
 
-    def scale_of(row: IntLike, first: Expr | bool) -> Term:
+    def scale_of(row: IntLike, first: Condition) -> Term:
         """The power of two that scales a row, which whoever is the first of its block leaves."""
         norms, squares, lowest = (k.declare(name, kind)
                                   for name, kind in (("norms", "float64"), ("squares", "float64"),
@@ -287,18 +289,18 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
         tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
-        scales = k.shared(f"scales{side.letter}", "int32", Layout(rows))
+        scales = k.shared(f"scales{side.letter}", "int32", rows)
         with k.when(less(k.thread, rows)):
             k.store(scales(k.thread), scale_of(first * rows + k.thread, equal(second, 0)))
         k.wait(0)
         k.barrier()
-    read = k.registers("tXrX", element, Layout((WORD, runs)))
-    integers = k.registers("integers", "int64", Layout((WORD, runs, parts)))
+    read = k.registers("tXrX", element, (WORD, runs))
+    integers = k.registers("integers", "int64", (WORD, runs, parts))
     # (number of a pair, word, pair, run)
-    pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))
+    pairs = k.registers("tCrA", "uint32", (2, 2, WORD // 2, runs))
     # (modulus, number of a pair, pair)
-    sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))
-    written = k.registers("tCrP", "uint32", Layout((LANES, _EACH)))
+    sums = k.registers("tCrC", "int32", (_EACH, 2, WORD // 2))
+    written = k.registers("tCrP", "uint32", (LANES, _EACH))
     writer = TiledCopy(Layout((worker.tile[0], GROUPS, LANES), (WARP, LANES, 1)),
                        (1, LANES, _EACH))
 
@@ -316,7 +318,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         if config.k_major:
             k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=exists_x[_, line, _])
         else:
-            k.copy(Vector(1), tXsX[_, line, _], read)
+            k.copy(ELEMENTS, tXsX[_, line, _], read)
         k.comment("The scale of the row, and its integers")
         if config.k_major:
             row, along = exists_x.coordinates(0, line, 0)
@@ -336,13 +338,13 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                      pairs(i, 1, pair, run))
             with k.loop("moduli", ceil_div(count, _MODULI), unroll=False) as moduli:
                 by.load(moduli)
-                with k.loops((runs,)) as (run,):
-                    with k.loops((LANES,)) as (lane,):
+                with k.each(runs) as run:
+                    with k.each(LANES) as lane:
                         k.fill(sums, lambda m, _i, _pair: by.starts(m))
-                        with k.loops((WORD // 2,)) as (pair,):
+                        with k.each(WORD // 2) as pair:
                             k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run),
                                  by.weights(0, lane), of=SIGNED_BYTES.element)
-                        with k.loops((_EACH,)) as (m,):
+                        with k.each(_EACH) as m:
                             found = (k.call("residue_bits", sums(m, i, pair), by.inverses(m),
                                             by.minus(m)) for pair in range(WORD // 2)
                                      for i in range(2))

@@ -28,8 +28,10 @@ from ...codegen.values import complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_layout
 from ...layout.symbolic import IntLike, equal, less
 from ..common import (
+    ELEMENTS,
     WARP,
     OperandAccess,
+    Pair,
     batch_letters,
     existing,
     operand,
@@ -37,7 +39,7 @@ from ..common import (
     tile_of_block,
     transpose_words,
 )
-from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
 from .survey import (
@@ -63,8 +65,8 @@ _THREADS = 256
 
 
 @dataclass(frozen=True)
-class RestoreConfig:
-    """What a ``modular_restore`` kernel is specialised on.
+class RestoreConfig(EpilogueConfig):
+    """What a ``modular_restore`` kernel is specialised on, beside the fields of its epilogue.
 
     Attributes
     ----------
@@ -72,26 +74,16 @@ class RestoreConfig:
         C's type, float64 or complex128.
     c : OperandAccess
         How C is read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars.
     batch_a, batch_b : tuple of bool
         For each batch mode, innermost first, whether A, B has a stride there.
-    wide : bool
-        Whether offsets need 64 bits.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     symmetric : bool
         Whether there are residues of the lower triangle, whose elements are written twice.
     """
 
     output: str
     c: OperandAccess
-    alpha: str = "one"
-    beta: str = "zero"
     batch_a: tuple[bool, ...] = ()
     batch_b: tuple[bool, ...] = ()
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
     symmetric: bool = False
 
     @property
@@ -101,7 +93,7 @@ class RestoreConfig:
         return 4 if planes_of(self.output) == 1 else 2
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows and columns of C of a block: a row of each warp."""
         return _THREADS // WARP, WARP * self.words
 
@@ -119,8 +111,7 @@ class RestoreConfig:
         modes = batch_letters(self.batch_a, self.batch_b)
         return (f"modular_restore_{dtype(self.output).tag}_{self.c.letter('mn')}{self.c.width}"
                 f"_{self.alpha[0]}{self.beta[0]}_b{modes}"
-                f"{'_wide' if self.wide else ''}{'_symmetric' * self.symmetric}"
-                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+                f"{'_wide' if self.wide else ''}{'_symmetric' * self.symmetric}{self.fused}")
 
 
 @cache
@@ -180,19 +171,19 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
     exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
     guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
-    found = k.registers("tRrR", "uint32", Layout((many, WORD)))
+    found = k.registers("tRrR", "uint32", (many, WORD))
     # (element, word)
     turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))
     fractions = _fractions(k, weights, group, lane)
-    sums = k.registers("tCrC", "int32", Layout((2, 2, LIMBS // 2)))    # (limb, word, pair of limbs)
-    limbs = k.registers("limbs", "uint32", Layout(LIMBS))
-    parts, belows = (k.registers(name, kind, Layout((many, planes)))
+    sums = k.registers("tCrC", "int32", (2, 2, LIMBS // 2))    # (limb, word, pair of limbs)
+    limbs = k.registers("limbs", "uint32", LIMBS)
+    parts, belows = (k.registers(name, kind, (many, planes))
                      for name, kind in (("parts", "uint64"), ("belows", "uint32")))
     most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
     for number, offset in ((most, 0), (rest, 1)):
         k.load(number, numbers[PRODUCT // 8 + offset])
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32",
-                                                                      Layout(many))
+                                                                      many)
     with k.when(less(guard.coordinates(0, 0)[0], M)):
         k.load(row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]))
     k.fill(columns_of)
@@ -218,8 +209,8 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
 
     k.let_next_launch_begin()
     k.comment("Numbers")
-    product = k.registers("product", element, Layout((1, many)))
-    with k.loops((many,)) as (i,):
+    product = k.registers("product", element, (1, many))
+    with k.each(many) as i:
         if planes > 1:           # of x, y and z the real part x - y and the imaginary one z - x - y
             for plane, other in ((2, 0), (2, 1), (0, 1)):
                 k.do("subtract_fraction", parts(i, plane), belows(i, plane), parts(i, other),
@@ -245,14 +236,14 @@ def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike
     weights for the one and for the other, in columns of their own, and zeros elsewhere. So of each
     row, which is a group's, a lane gets all limbs of an element.
     """
-    own = k.registers("own_limbs", "uint32", Layout(LIMBS // 2))
+    own = k.registers("own_limbs", "uint32", LIMBS // 2)
     k.copy(
-        Vector(1),
+        ELEMENTS,
         Tensor(weights, Layout((2, LIMBS // 2, LANES), (1, 2, LIMBS)))[group % 2, _, lane],
         own
     )
-    matrices = k.registers("tCrB", "uint32", Layout((2, 2, LIMBS // 2)))
-    with k.loops((LIMBS // 2,)) as (pair,):
+    matrices = k.registers("tCrB", "uint32", (2, 2, LIMBS // 2))
+    with k.each(LIMBS // 2) as pair:
         for element in range(LANES):
             k.assign(matrices(element % 2, element // 2, pair),
                      choose(equal(group // 2, element), own(pair), 0, "uint32"))

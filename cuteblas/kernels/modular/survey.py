@@ -33,8 +33,11 @@ from ...codegen.values import number
 from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
+    ELEMENTS,
     WARP,
+    DynamicPair,
     OperandAccess,
+    Pair,
     butterfly,
     existing,
     numbers_of,
@@ -157,12 +160,12 @@ class SurveyOperand(ModularOperand):
         return vectors_along(0, (WARP, warps), self.x.width)
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows of a block, and elements along K that it reads at a time."""
         rows, depth = self.reader.tile
         return rows, depth * self.unroll
 
-    def blocks(self, rows: int, depth: int) -> tuple[int, int]:
+    def blocks(self, rows: int, depth: int) -> Pair:
         """Blocks along rows and K."""
         return -(-rows // self.tile[0]), -(-depth // (self.tile[1] * self.steps))
 
@@ -192,7 +195,7 @@ def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
     return k.pointer("words", "uint32"), k.pointer("numbers", "float64", alignment=8)
 
 
-def groups_of_lanes(k: KernelBuilder) -> tuple[IntLike, IntLike]:
+def groups_of_lanes(k: KernelBuilder) -> DynamicPair:
     """The group of a thread in its warp, and its lane in the group."""
     return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
 
@@ -271,7 +274,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     tXgX = k.pin("tXgX", mine(x.at(item if x.batch else 0)))
     exists = existing(k, "tXcX", mine, (M, K))
     values = config.reader.values
-    read = k.registers("tXrX", config.element, Layout((prod(values), 1, config.unroll)))
+    read = k.registers("tXrX", config.element, (prod(values), 1, config.unroll))
     own = _totals(k, values[0])
     with k.loop("step", config.steps) as step:
         k.copy(Vector(width), tXgX[_, _, _, step], read, guard=exists[_, _, _, step])
@@ -292,12 +295,12 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     with k.when(all_of(less(row, M), mine_alone)):
         for pointer, total in zip(partials, own, strict=True):
             gP = Tensor(pointer, Layout((M, prod(x.batch, start=1), chunks)))
-            k.copy(Vector(1), total(0), gP(row, item, chunk))
+            k.copy(ELEMENTS, total(0), gP(row, item, chunk))
 
 
 def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
     """Sums of a thread's rows that nothing has been added to."""
-    own = [k.registers(each.name, each.element, Layout(rows)) for each in _PARTIALS]
+    own = [k.registers(each.name, each.element, rows) for each in _PARTIALS]
     for total, each in zip(own, _PARTIALS, strict=True):
         k.fill(total, each.start)
     return own
@@ -308,16 +311,16 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
     k.comment("Warps have parts of K: a thread for each row adds them up")
     warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
-        found = [(k.shared(f"s_{each.letter}", each.element, Layout((rows, warps))),
-                  k.registers(f"of_{each.letter}", each.element, Layout(warps)))
+        found = [(k.shared(f"s_{each.letter}", each.element, (rows, warps)),
+                  k.registers(f"of_{each.letter}", each.element, warps))
                  for each in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
-            with k.loops((values,)) as (v,):
+            with k.each(values) as v:
                 k.store(shared(k.thread % WARP * values + v, k.thread // WARP), total(v))
         k.barrier()
         with k.when(less(k.thread, rows)):
             for (shared, parts), total, each in zip(found, own, _PARTIALS, strict=True):
-                k.copy(Vector(1), shared[k.thread, _], parts)
+                k.copy(ELEMENTS, shared[k.thread, _], parts)
                 k.assign(total(0), parts(0))
                 for warp in range(1, warps):
                     k.assign(total(0), k.call(each.combine, total(0), parts(warp)))
@@ -390,10 +393,10 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
     with (k.when(less(row, side.rows)), k.loop("part", side.parts, start=k.thread // WARP,
                                                step=THREADS // WARP, unroll=False) as part):
-        found = [k.registers(f"found_{each.letter}", each.element, Layout(1))
+        found = [k.registers(f"found_{each.letter}", each.element, 1)
                  for each in _PARTIALS]
         for pointer, fragment in zip(side.partials, found, strict=True):
-            k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
+            k.copy(ELEMENTS, Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
                    fragment(0))
         for total, fragment, each in zip(own, found, _PARTIALS, strict=True):
             k.fold(total, fragment, each.combine)
@@ -428,7 +431,7 @@ def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Point
             k.assign(value, value * 2.0**-64)
             k.store(numbers[PRODUCT // 8 + at], value)
     weights = Tensor(words, Layout((2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2)))
-    weight = k.registers("weight", "uint32", Layout(2))
+    weight = k.registers("weight", "uint32", 2)
     with k.when(less(k.thread, (MOST + 1) // WORD * LIMBS // 2)):
         for i in range(2):
             k.assign(weight(i), k.call("weights_of_moduli", count, 2 * k.thread + i))

@@ -27,8 +27,10 @@ from ...codegen.epilogue import literal
 from ...layout import Layout, _, idx2crd
 from ...layout.symbolic import IntLike, ceil_div, minimum
 from ..common import (
+    ELEMENTS,
     WARP,
     OperandAccess,
+    Pair,
     coordinates,
     existing,
     fold_halves,
@@ -79,7 +81,7 @@ class ReduceModesConfig:
     accumulator: str
     output: str
     x: OperandAccess
-    threads: tuple[int, int]
+    threads: Pair
     lanes: int
     batch_modes: int = 0
     sliced: bool = False
@@ -105,7 +107,7 @@ class ReduceModesConfig:
         return vectors_along(self.lanes, self.threads, self.x.width)
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Elements along (i, j) that a block reads in one step."""
         rows, depth = self.reader.tile
         return rows, depth * _UNROLL
@@ -171,9 +173,9 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     mine = part_of_tile(reader, config.tile, (tile, _), k.thread)       # of X, step by step
     parts = [k.pin(f"tXg{x.param.name}", mine(x.at(item, (I, depth)))) for x in inputs]
     exists = existing(k, "tXcX", mine, (I, depth))
-    read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL)))
+    read, *others = (k.registers(f"tXr{name}", config.element, (vi * vj, 1, _UNROLL))
                      for name in accesses)
-    total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
+    total, part = (k.registers(name, accumulator, (vi, 1, 1)) for name in ("total", "part"))
 
     k.fill(total, _identity(config.op, accumulator))
     with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
@@ -210,7 +212,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     owned = part_of_tile(folder, results, (tile, 0), k.thread)
     tRgR = k.pin("tRgR", owned(R.at(item, (I, tj))))
     last = existing(k, "tRcR_i", owned, (I, tj), (I, 1))
-    result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
+    result = k.registers("tRrR", config.output, (vi, 1, 1))
     k.fill(result, lambda *at: k.convert(total(*at), config.output))
-    k.copy(Vector(1), result, tRgR, guard=last)
+    k.copy(ELEMENTS, result, tRgR, guard=last)
     return k.build()

@@ -11,11 +11,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen import GeneratedKernel, KernelBuilder, Vector, by_coordinate
+from ...codegen import GeneratedKernel, KernelBuilder, by_coordinate
 from ...layout import Layout, Tensor, _, local_tile, product
 from ...layout.symbolic import IntLike, less
-from ..common import OperandAccess, existing, fold_halves, operand, tile_of_block, vectors_along
-from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ..common import (
+    ELEMENTS,
+    OperandAccess,
+    Pair,
+    existing,
+    fold_halves,
+    operand,
+    tile_of_block,
+    vectors_along,
+)
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 from ..guard import gate_tag
 
 __all__ = ["TILE", "ReduceConfig", "reduce_split"]
@@ -27,8 +36,8 @@ _CHAINS = 4
 
 
 @dataclass(frozen=True)
-class ReduceConfig:
-    """What a ``reduce_split`` kernel is specialised on.
+class ReduceConfig(EpilogueConfig):
+    """What a ``reduce_split`` kernel is specialised on, beside the fields of its epilogue.
 
     Attributes
     ----------
@@ -36,16 +45,10 @@ class ReduceConfig:
         NumPy's names of the types of the slices, and of C.
     c : OperandAccess
         How C is written; width 1.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars.
     batch_modes : int
         Number of batch modes.
-    wide : bool
-        Whether offsets need 64 bits.
     modes : tuple of int
         Modes that are nested in M and N of C.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     gate : int, optional
         The verdict without which the kernel does nothing.
     along : int
@@ -57,18 +60,14 @@ class ReduceConfig:
     accumulator: str
     output: str
     c: OperandAccess
-    alpha: str = "one"
-    beta: str = "zero"
     batch_modes: int = 0
-    wide: bool = False
-    modes: tuple[int, int] = (1, 1)
-    epilogue: FusedEpilogue | None = None
+    modes: Pair = (1, 1)
     gate: int | None = None
     along: int = 1
     triangle: str | None = None
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Elements of C that a block computes."""
         return TILE if self.along == 1 else (_THREADS // self.along, 1)
 
@@ -81,8 +80,7 @@ class ReduceConfig:
             + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
             + (f"_along{self.along}" if self.along > 1 else "")
             + (f"_{self.triangle}" if self.triangle else "")
-            + (f"_{self.epilogue.tag}" if self.epilogue else "")
-            + gate_tag(self.gate)
+            + self.fused + gate_tag(self.gate)
         )
 
 
@@ -139,14 +137,14 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     whole = k.let("whole", S // each * each)
     with k.loop("slice", whole, start=first, step=each) as index:
         for chain in range(_CHAINS):
-            k.copy(Vector(1), tWgW[_, _, _, index + chain * along], parts[_, _, _, chain],
+            k.copy(ELEMENTS, tWgW[_, _, _, index + chain * along], parts[_, _, _, chain],
                    guard=guard)
         k.fold(totals, parts)
     k.fill(parts)
     for chain in range(_CHAINS if along > 1 else _CHAINS - 1):
         index = whole + first + chain * along
         with k.when(less(index, S)):
-            k.copy(Vector(1), tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
+            k.copy(ELEMENTS, tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
     k.fold(totals, parts)
     half = _CHAINS
     while half > 1:
@@ -155,7 +153,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
             k.fold(totals[_, _, _, chain], totals[_, _, _, chain + half])
     if along > 1:
         k.comment("Fold the threads of an element, half onto half")
-        sR = k.shared("sR", config.accumulator, Layout((product(tile), along)))
+        sR = k.shared("sR", config.accumulator, (product(tile), along))
         shared = vectors_along(0, (product(tile), along))
         fold_halves(k, shared, sR, first, (total, part))
     epilogue.clear(total)

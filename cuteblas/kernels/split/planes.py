@@ -60,10 +60,22 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
 )
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
+from ...layout.symbolic import (
+    Condition,
+    Expr,
+    IntLike,
+    all_of,
+    ceil_div,
+    equal,
+    less,
+    maximum,
+    select,
+)
 from ..common import (
+    ELEMENTS,
     WARP,
     OperandAccess,
+    Pair,
     butterfly,
     clear,
     existing,
@@ -115,8 +127,8 @@ class SplitFormat:
     step: int
     top: int
     span: int
-    main: tuple[tuple[int, int], ...]
-    corrections: tuple[tuple[int, int], ...] = ()
+    main: tuple[Pair, ...]
+    corrections: tuple[Pair, ...] = ()
 
 
 FORMATS = {"fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), ((1, 0), (0, 1))),
@@ -156,7 +168,7 @@ class SplitOperand:
     """
 
     x: OperandAccess
-    threads: tuple[int, int]
+    threads: Pair
     run: int = 1
     batch_modes: int = 0
     element: str = "float32"
@@ -192,7 +204,7 @@ class SplitOperand:
         return 1 + self.doubled
 
     @property
-    def spread(self) -> tuple[int, int]:
+    def spread(self) -> Pair:
         """How many numbers of a plane an element becomes along the contiguous one of rows and K."""
         return (1, self.parts) if self.k_major else (self.copies, 1)
 
@@ -218,12 +230,12 @@ class SplitOperand:
         return self.x.unit != 0
 
     @property
-    def values(self) -> tuple[int, int]:
+    def values(self) -> Pair:
         """Elements of a run along rows and K."""
         return (1, self.run) if self.k_major else (self.run, 1)
 
     @property
-    def tile(self) -> tuple[int, int]:
+    def tile(self) -> Pair:
         """Rows of a block, and elements along K that it splits in one step."""
         (ti, tj), (vi, vj) = self.threads, self.values
         return ti * vi, tj * vj * self.unroll
@@ -445,12 +457,12 @@ class _Operand:
                              several=bool(batch))
 
         # this block's steps of its rows
-        def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:
+        def steps_of(tensor: Tensor, step: Pair) -> Tensor:
             tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
             return tensor if config.cluster == 1 else local_tile(tensor, step, (0, rank, _))
 
         # this thread's part of the rows, step by step
-        def mine(tensor: Tensor, spread: tuple[int, int] = (1, 1)) -> Tensor:
+        def mine(tensor: Tensor, spread: Pair = (1, 1)) -> Tensor:
             who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
             step = config.tile[0] * spread[0], config.tile[1] * spread[1]
             return who.partition(steps_of(tensor, step), k.thread)
@@ -462,7 +474,7 @@ class _Operand:
         tXgX = k.pin("tXgX", brought(self._x.at(item)))
         exists = existing(k, "tXcX", mine, (M, K))
         there = existing(k, "tBcX", brought, (M, K)) if config.exchanged else exists
-        read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
+        read = k.registers("tXrX", config.element, (vi * vj, 1, config.unroll))
         mine_alone = Layout((vi, 1, 1))
 
         # where the row of a value stands in what is kept of rows
@@ -501,7 +513,7 @@ class _Operand:
             first = existing(k, "tRcR_m", owned, (M, tj), (M, 1))
             tRgR = k.pin("tRgR", owned(self._r.at(item, (M, tj))))
             with k.when(equal(rank, 0)):
-                k.copy(Vector(1), shift, tRgR, guard=first)
+                k.copy(ELEMENTS, shift, tRgR, guard=first)
 
             def scaled(part: Value, row: tuple[IntLike, int, int]) -> Value:
                 return k.call("scaled", part, factor(*row))
@@ -552,7 +564,7 @@ class _Operand:
                     # Two numbers at a time are converted: neighbours, which share a word, or the
                     # parts of an element.
                     pairs = 2 // config.parts
-                    with k.loops((vi * vj // pairs,)) as (pair,):
+                    with k.each(vi * vj // pairs) as pair:
                         values = [pair * pairs + i for i in range(pairs)]
                         rests: list[Value] = []
                         for i, number in enumerate(part for v in values
@@ -590,7 +602,7 @@ class _Operand:
                     if self._s:
                         # Few elements are small: they are counted apart. What is not there reads as
                         # zero, and is not counted.
-                        with k.when(least < narrow), k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+                        with k.when(least < narrow), k.each(vi * vj) as v, k.when(here.at((v, 0))):
                             row = of_row(v)
                             for part in numbers(read(v, 0, j)):
                                 k.do("count_magnitude", scaled(part, row), narrow, broad,
@@ -757,20 +769,20 @@ class _Fold:
         own = Tensor(shared.engine, Layout((1, self._rows, parts),
                                            (0, *self._by_part)))[_, *self._own]
         return _Part(total, combine, seen, k.pin(f"tPs_{name}", own),
-                     k.registers(f"part_{name}", element, Layout(1)))
+                     k.registers(f"part_{name}", element, 1))
 
     def _parts_of(self, *totals: tuple[Tensor, str]) -> list[_Part]:
         """Leave parts of rows in shared memory, and fold this thread's in registers."""
         k, found = self._k, [self._part(*each) for each in totals]
         with k.when(equal(self._along % self._config.lanes, 0)):
             for x in found:
-                k.copy(Vector(1), x.total, x.seen[_, _, _, self._along // self._config.lanes])
+                k.copy(ELEMENTS, x.total, x.seen[_, _, _, self._along // self._config.lanes])
         k.barrier()
         for x in found:
             k.fill(x.part)
         with k.when(self.has_row):
             for x in found:
-                k.copy(Vector(1), x.own, x.part)
+                k.copy(ELEMENTS, x.own, x.part)
         for x in found:
             k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
         return found
@@ -785,9 +797,9 @@ class _Fold:
             self._from_all(x)
             return
         with self._k.when(self.has_row):
-            self._k.copy(Vector(1), x.part, x.own)
+            self._k.copy(ELEMENTS, x.part, x.own)
         self._k.barrier()
-        self._k.copy(Vector(1), x.seen[_, _, _, 0], total)
+        self._k.copy(ELEMENTS, x.seen[_, _, _, 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and
@@ -801,10 +813,10 @@ class _Fold:
             k.end_block(integer(self._rank).differs(0))
             self._arrivals.wait(1)
             for x in found:
-                other = k.registers(f"other_{x.name}", _PARTIALS[x.name], Layout(1))
+                other = k.registers(f"other_{x.name}", _PARTIALS[x.name], 1)
                 k.fill(x.part)
                 with self._others("from") as rank:
-                    k.copy(Vector(1), self._word(x.name, row, rank), other)
+                    k.copy(ELEMENTS, self._word(x.name, row, rank), other)
                     k.fold(x.part, other, x.combine)
                 k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
         return row, [x.part(0) for x in found]
@@ -838,7 +850,7 @@ class _Fold:
         RECORD.fold_lanes(k, record, [*butterfly(WARP // self._parts, self._parts)])
         if warps == 1:
             return
-        records = k.shared("records", "float32", Layout((RECORD.size, warps)))
+        records = k.shared("records", "float32", (RECORD.size, warps))
         other = RECORD.registers(k, "other")
         with k.when(all_of(self.has_row, equal(k.thread % WARP, 0))):
             k.copy(Vector(RECORD.size), record, records[_, k.thread // WARP])
@@ -898,7 +910,7 @@ class _Strip:
         with k.loop("ahead", self._slots) as position:
             self._bring(position, position, less(position, self._steps))
 
-    def _bring(self, position: IntLike, step: IntLike, condition: Expr | bool) -> None:
+    def _bring(self, position: IntLike, step: IntLike, condition: Condition) -> None:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
         k = self._k
         with k.when(condition):

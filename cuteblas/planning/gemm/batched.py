@@ -337,7 +337,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
         c = all_three[2] = c.with_matrices_last()
     best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
                key=lambda found: found[:2])
-    tile, count = best.tile, p.matrices
+    tile = best.tile
     of_a, of_b = (x.side(tile.matrices, pads) for x, pads in zip((a, b), best.pads, strict=True))
     sides = of_a, of_b, _c_side(p, c, tile)
     # What vectors know of the number of matrices.
@@ -347,12 +347,12 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
         if MATRICES in side.order[:side.joined(box)]:
             multiple = max(multiple, side.width // gcd(side.width, side.matrix(box))
                            if side.outermost else side.width)
-    # Elements are counted, even those that several matrices share.
-    wide = max(gemm_span(p), *(prod(x.extents) * count for x in all_three)) >= NARROW_SPAN
     needed = p.fusion is not None or any(x.outermost and not x.packed for x in sides)
-    config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (p.m, p.n, p.k), tile,
-                           *sides, p.alpha, p.beta,
-                           len(p.batch) if needed else 0, multiple, wide, fused(p, 1, 1))
+    # Elements are counted, even those that several matrices share.
+    spans = gemm_span(p), *(prod(x.extents) * p.matrices for x in all_three)
+    config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (*p.shape, p.k), tile,
+                           *sides, len(p.batch) * needed, multiple, alpha=p.alpha, beta=p.beta,
+                           wide=max(spans) >= NARROW_SPAN, epilogue=fused(p, 1, 1))
     return config, best.of_matrix * tile.matrices
 
 
