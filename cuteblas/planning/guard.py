@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from .plan import Argument, Launch, Plan, Role, aligned, place, placed
@@ -83,24 +84,18 @@ def guarded(
     Raises
     ------
     ValueError
-        If there are more words, no launch writes a verdict, or a fallback has no gate.
+        If there are more words; and as a fallback is generated, if it has no gate or no launch
+        writes a verdict.
     """
     primary: list[Launch] = []
     fallbacks: list[Launch] = []
     first, end, begin = 0, 0, verdict_bytes(words)
     for part in parts:
-        if not any(argument.role == VERDICT for launch in part.primary
-                   for argument in launch.arguments):
-            raise ValueError(
-                f"no launch writes the verdict: {', '.join(launch.kernel.name for launch in part.primary)}"
-            )
-        if always := [launch.kernel.name for launch in part.fallbacks
-                      if "gate" not in launch.kernel.signature]:
-            raise ValueError(f"a fallback has no gate: {', '.join(always)}")
         places = {VERDICT: place("workspace", _WORD * first), _WORDS: Argument(value=part.words),
                   "workspace": place("workspace", begin)}
         primary += placed(part.primary, places)
-        fallbacks += (_few_blocks(launch, device) for launch in placed(part.fallbacks, places))
+        fallbacks += (Launch.later(partial(_after, part.primary, launch, device))
+                      for launch in placed(part.fallbacks, places))
         first, end = first + part.words, max(end, part.workspace_bytes)
     if first > words:
         raise ValueError(f"verdicts take {first} words, but there is room for {words}")
@@ -120,10 +115,15 @@ def otherwise(condition: str, *fallbacks: str) -> str:
     return f"if {condition}, the device uses {', or '.join(fallbacks)}"
 
 
-def _few_blocks(launch: Launch, device: DeviceInfo) -> Launch:
+def _after(primary: Iterable[Launch], launch: Launch, device: DeviceInfo) -> Launch:
     """A launch that may have nothing to do, with no more blocks than there is room for; each
     computes one after the other."""
+    if not any(argument.role == VERDICT for each in primary for argument in each.arguments):
+        names = ", ".join(each.kernel.name for each in primary)
+        raise ValueError(f"no launch writes the verdict: {names}")
     kernel, cluster = launch.kernel, launch.kernel.cluster[0]
+    if "gate" not in kernel.signature:
+        raise ValueError(f"a fallback has no gate: {kernel.name}")
     if "blocks" not in kernel.signature:
         return launch
     room = device.multiprocessors * kernel.min_blocks // cluster * cluster

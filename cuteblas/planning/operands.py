@@ -48,6 +48,7 @@ __all__ = [
     "fused",
     "gemm_span",
     "gemm_values",
+    "later",
     "launch",
     "majorness",
     "of_triangle",
@@ -501,12 +502,24 @@ def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reac
     return config(**{name: value for name, value in found.items() if name in names} | own)
 
 
-def bind(kernel: GeneratedKernel, p: GemmProblem, blocks: int, roles: Roles | None = None,
-         gate: int | None = None, **own: Any) -> Launch:
-    """The launch of a kernel that takes what it declares of a problem's values and its own."""
-    values = gemm_values(p, roles or {}, gate) | own
-    taken = {name: value for name, value in values.items() if name in kernel.signature}
-    return launch(kernel, (blocks, 1, 1), taken)
+def bind(generator: Callable[[Any], GeneratedKernel], config: object, p: GemmProblem, blocks: int,
+         roles: Roles | None = None, gate: int | None = None, **own: Any) -> Launch:
+    """The launch of a kernel of a problem, which takes its values and the kernel's own."""
+    return later(generator, config, blocks, gemm_values(p, roles or {}, gate) | own)
+
+
+def later(generator: Callable[[Any], GeneratedKernel], config: object, blocks: int,
+          *groups: Mapping[str, Any], **named: Any) -> Launch:
+    """The launch of a kernel that is generated when it is needed, and takes what it declares of
+    these values."""
+    grid = blocks, 1, 1
+
+    def made() -> Launch:
+        kernel = generator(config)
+        return launch(kernel, grid, {name: value for group in (*groups, named)
+                                     for name, value in group.items() if name in kernel.signature})
+
+    return Launch.later(made, grid) if blocks <= _MOST_BLOCKS else made()
 
 
 def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping[str, Any],

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import gcd
 
 from .._dtypes import dtype
-from ..codegen.kernel import GeneratedKernel
 from ..codegen.mma import WarpMma
 from ..codegen.tiled import TiledMma
 from ..codegen.wgmma import WgmmaMma, WgmmaRegisterMma
@@ -25,7 +24,7 @@ from ..layout.pictures.grids import Cell, Grid, grid_of
 from .plan import Plan
 from .problem import Pair
 
-__all__ = ["Owners", "bank_figures", "main_kernel", "owners", "tile_figure"]
+__all__ = ["Owners", "bank_figures", "owners", "tile_figure"]
 
 _WARP = 32
 _BLOCKS = 16                         # rows and columns of blocks that a figure shows
@@ -131,17 +130,10 @@ def tile_figure(plan: Plan) -> Figure | None:
     return Figure("who owns the tile of C", ((grid,),), (*notes, *([cut] if cut else [])))
 
 
-def main_kernel(plan: Plan) -> GeneratedKernel | None:
-    """The kernel that does the work: the one that has the family's name, or the first."""
-    kernels = [launch.kernel for launch in plan.launches]
-    return next((k for k in kernels if k.name.startswith(plan.family)),
-                kernels[0] if kernels else None)
-
-
 def bank_figures(plan: Plan) -> Iterator[Figure]:
     """The bank of shared memory in which each element of a tile begins, of the first tiles of the
     main kernel."""
-    kernel = main_kernel(plan)
+    kernel = plan.main_kernel
     tiles = [(name, element, layout) for name, element, layout in (kernel.shared if kernel else ())
              if layout.rank > 1 and min(size(layout, 0), size(layout, 1)) >= _SMALLEST]
     drawn = 0

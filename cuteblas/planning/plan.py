@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .problem import ChainProblem, DeviceInfo, Problem
 
@@ -19,6 +20,7 @@ __all__ = ["Alternative", "Argument", "Launch", "Plan", "Role", "Workspace", "al
 
 _ALIGNMENT = 256                     # bytes: every part of the workspace begins at a multiple of it
 
+Grid = tuple[int, int, int]
 Role = str
 """What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the
 matrices of an epilogue (``epi_<name>``); a number, or an address where the problem says so, for
@@ -81,8 +83,26 @@ class Launch:
     """
 
     kernel: GeneratedKernel
-    grid: tuple[int, int, int]
+    grid: Grid
     arguments: tuple[Argument, ...]
+
+    @classmethod
+    def later(cls, make: Callable[[], Launch], grid: Grid | None = None) -> Launch:
+        """A launch that is made, and its kernel generated, when it is asked for more than its grid,
+        if that is known."""
+        launch = object.__new__(cls)
+        vars(launch).update({"grid": grid} if grid else {}, _make=make)
+        return launch
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Launch.__match_args__ or "_make" not in (own := vars(self)):
+            raise AttributeError(name)
+        made = own["_make"]()
+        own.update({each: getattr(made, each) for each in Launch.__match_args__})
+        return own[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Launch, (self.kernel, self.grid, self.arguments)
 
 
 def place(role: Role | Argument, offset: int = 0) -> Argument:
@@ -98,7 +118,10 @@ def placed(launches: Iterable[Launch], places: Mapping[Role, Argument]) -> tuple
             return argument
         return replace(there, offset=there.offset + argument.offset, tensor_map=argument.tensor_map)
 
-    return tuple(replace(launch, arguments=tuple(map(moved, launch.arguments)))
+    def elsewhere(launch: Launch) -> Launch:
+        return replace(launch, arguments=tuple(map(moved, launch.arguments)))
+
+    return tuple(Launch.later(partial(elsewhere, launch), vars(launch).get("grid"))
                  for launch in launches)
 
 
@@ -155,8 +178,6 @@ class Plan:
         Scratch memory that the launches share.
     reason : str
         Why this kernel and this configuration.
-    facts : mapping
-        Facts about the kernel for readers: layouts, bank conflicts, vector widths.
     seconds : float or None
         The expected time of all launches, from the model that the family chooses with; ``None`` if
         a caller overruled the choice or there is no model.
@@ -170,6 +191,8 @@ class Plan:
         The counted resources that ``seconds`` is the time of, one after the other.
     measured : str
         What the best plans took where they were timed, this one first: see :func:`cuteblas.tune`.
+    notes : mapping
+        Facts for readers beside those of kernels.
 
     Examples
     --------
@@ -189,12 +212,24 @@ class Plan:
     launches: tuple[Launch, ...]
     workspace_bytes: int = 0
     reason: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
     seconds: float | None = None
     copied: tuple[str, ...] = ()
     fallback: str = ""
     works: tuple[Counted, ...] = field(default=(), compare=False)
     measured: str = field(default="", compare=False)
+    notes: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def main_kernel(self) -> GeneratedKernel | None:
+        """The kernel that does the work: the one that has the family's name, or the first."""
+        kernels = [launch.kernel for launch in self.launches]
+        return next((x for x in kernels if x.name.startswith(self.family)),
+                    kernels[0] if kernels else None)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Facts about the main kernel for readers: layouts, bank conflicts, vector widths."""
+        return {**(self.main_kernel.facts if self.main_kernel else {}), **self.notes}
 
     def within(self, workspace: Workspace, **places: Role | Argument) -> Plan:
         """This plan as a part of another one.

@@ -188,7 +188,7 @@ class GemmProblem:
         if self.k == 0 and self.fusion is None:   # an empty sum is zero even if alpha is not finite
             object.__setattr__(self, "alpha", "one")
 
-    @property
+    @cached_property
     def accumulator(self) -> str:
         """The type in which products are summed.
 

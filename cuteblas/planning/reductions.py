@@ -17,7 +17,7 @@ from .operands import (
     NARROW_SPAN,
     batch_values,
     compact,
-    launch,
+    later,
     operand_span,
     power_of_two,
     vector_width,
@@ -26,7 +26,7 @@ from .operands import (
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem
 
-__all__ = ["ReductionChoice", "plan_reduction", "reducing", "reduction_launches", "why_not_reduced"]
+__all__ = ["ReductionChoice", "plan_reduction", "reducing", "why_not_reduced"]
 
 _THREADS = 256
 _WARP = 32
@@ -103,10 +103,22 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     _check(problem)
     if 0 in (problem.i, *problem.batch):
         return Plan.nothing(problem, device)
-    choice = _choose(_canonical(problem), device)
-    source, *_second, target = problem.roles
-    workspace = Workspace()
-    launches = reduction_launches(problem, device, place(source), place(target), workspace)
+    p, workspace = _canonical(problem), Workspace()
+    choice, (source, *_second, target) = _choose(p, device), map(place, problem.roles)
+    if choice.slices == 1:
+        launches: tuple[Launch, ...] = (_launch(p, choice, source, target),)
+    else:
+        (strides, _end), outputs = compact(reversed(p.batch), p.i), p.outputs
+        sums = Operand(p.accumulator, (1, 0), (outputs, *reversed(strides)))     # (i, batch, slice)
+        x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides))
+                for z in (p.x, p.y))
+        slices = replace(p, x=x or p.x, y=y, r=sums, batch=(choice.slices, *p.batch))
+        rest = _canonical(replace(p, j=choice.slices, compute=p.accumulator, y=None,
+                                  x=replace(sums, strides=(1, outputs),
+                                            batch_strides=sums.batch_strides[1:])))
+        parts = workspace.take(choice.slices * outputs * p.sum_bytes)
+        last = replace(_choose(rest, device), slices=1)
+        launches = _launch(slices, choice, source, parts), _launch(rest, last, parts, target)
     what = "sum of products" if problem.y else problem.op
     reason = (
         f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
@@ -114,55 +126,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     )
     work = reducing(problem, device)
     return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason,
-                launches[0].kernel.facts, work.seconds(device), works=(work,))
-
-
-def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument,
-                       target: Argument, workspace: Workspace) -> tuple[Launch, ...]:
-    """The launches of a reduction as a part of another plan.
-
-    Parameters
-    ----------
-    problem : ReductionProblem
-        What to compute; alignments are those of the operands in memory.
-    device : DeviceInfo
-        The device to plan for.
-    source, target : Argument
-        The memory of X and R; that of Y is ``b``.
-    workspace : Workspace
-        Of the whole plan.
-
-    Returns
-    -------
-    tuple of Launch
-        In order; none if the result has no elements.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`plan_reduction`.
-    """
-    _check(problem)
-    if 0 in (problem.i, *problem.batch):
-        return ()
-    p = _canonical(problem)
-    choice = _choose(p, device)
-    if choice.slices == 1:
-        return _launch(p, choice, source, target),
-    accumulator = p.accumulator
-    outputs, item = p.outputs, dtype(accumulator).bytes
-    strides, _end = compact(reversed(p.batch), p.i)
-    sums = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))           # (i, batch, slice)
-    x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides))
-            for z in (p.x, p.y))
-    slices = replace(p, x=x or p.x, y=y, r=sums, batch=(choice.slices, *p.batch))
-    rest = replace(p, j=choice.slices, x=replace(sums, strides=(1, outputs),
-                                                 batch_strides=sums.batch_strides[1:]),
-                   compute=accumulator, y=None)
-    parts = workspace.take(choice.slices * outputs * item)
-    rest = _canonical(rest)
-    last = _launch(rest, replace(_choose(rest, device), slices=1), parts, target)
-    return _launch(slices, choice, source, parts), last
+                work.seconds(device), works=(work,))
 
 
 def why_not_reduced(p: ReductionProblem) -> str | None:
@@ -276,5 +240,5 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
     views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target),
                                                          ("Y", p.y, place("b"))) if x}
-    return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), views, I=p.i, J=p.j,
+    return later(reduce_modes, config, blocks, batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

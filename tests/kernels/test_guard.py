@@ -219,14 +219,18 @@ def test_words_of_blocks_are_apart(engine):
     np.testing.assert_array_equal(c[130:], (a @ b)[130:])
 
 
+def made(part):
+    return [launch.kernel for launch in guarded([part], H200, 1)[0]]
+
+
 def test_what_is_refused():
     p = gemm_problem(*map(memory, (*operands(), np.zeros((M, N), "f4"))))
     part = by_records(p)
     native = plan_simt(p, H200).launches
     with pytest.raises(ValueError, match="a fallback has no gate: gemm_simt"):
-        guarded([replace(part, fallbacks=native)], H200, 1)
+        made(replace(part, fallbacks=native))
     with pytest.raises(ValueError, match="no launch writes the verdict: gemm_simt"):
-        guarded([replace(part, primary=native)], H200, 1)
+        made(replace(part, primary=native))
     with pytest.raises(ValueError, match="verdicts take 2 words, but there is room for 1"):
         guarded([part, part], H200, 1)
     with pytest.raises(CodegenError, match="1, 2 or 4 numbers"):

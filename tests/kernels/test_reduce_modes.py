@@ -14,7 +14,7 @@ from cuteblas.planning import H200, Operand
 from cuteblas.planning.plan import Workspace
 from cuteblas.planning.plan import place as at
 from cuteblas.planning.problem import ReductionProblem
-from cuteblas.planning.reductions import plan_reduction, reduction_launches
+from cuteblas.planning.reductions import plan_reduction
 
 from .engines import UNIT, Strided, aligned, place, poison, random
 
@@ -234,18 +234,15 @@ def test_as_a_part_of_another_plan(engine):
     problem = problem_of(px, pr)
     workspace = Workspace()
     workspace.take(1000)
-    launches, taken = reduction_launches(problem, engine.device, at("src"), at("dst"),
-                                         workspace), workspace.nbytes
-    slices = plan_reduction(problem, engine.device).config.slices
-    assert [a.offset for launch in launches for a in launch.arguments
+    whole = plan_reduction(problem, engine.device)
+    plan = whole.within(workspace)
+    assert [a.offset for launch in plan.launches for a in launch.arguments
             if a.role == "workspace"] == [1024, 1024]
-    assert taken == 1024 + slices * 3 * 4
-    plan = replace(plan_reduction(problem, engine.device), launches=launches, workspace_bytes=taken)
+    assert plan.workspace_bytes == workspace.nbytes == 1024 + whole.config.slices * 3 * 4
     engine.run(plan, src=px, dst=pr)
     check(pr.view[:, 0], px.view, "sum")
-    shifted = reduction_launches(problem, engine.device, at("a", 16), at("epi_sums", 4),
-                                 Workspace())
-    roles = {a.role: a.offset for launch in shifted for a in launch.arguments if a.role}
+    shifted = whole.within(Workspace(), src=at("a", 16), dst=at("epi_sums", 4))
+    roles = {a.role: a.offset for launch in shifted.launches for a in launch.arguments if a.role}
     assert roles == {"a": 16, "workspace": 0, "epi_sums": 4}
 
 

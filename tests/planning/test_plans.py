@@ -12,6 +12,7 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
+from cuteblas.planning.gemm import simt, split
 from cuteblas.planning.gemm.mma import MMA
 from cuteblas.planning.gemm.simt import SIMT, candidates, plan_simt
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
@@ -77,16 +78,34 @@ def test_large_products_have_the_largest_tile_in_every_order(a, b):
     assert config.tile.m * config.tile.n == 256 * 128
 
 
+def test_plans_are_made_without_their_kernels(monkeypatch):
+    def refused(config):
+        raise AssertionError(config)
+
+    for module in (simt, split):
+        for name in ("gemm_simt", "gemm_split", "split_planes"):
+            monkeypatch.setattr(module, name, refused, raising=False)
+    plan = plan_gemm(square(1234), H200)
+    assert plan.family == "gemm_split" and len(plan.launches) > 2 and plan.launches[0].grid
+    with pytest.raises(AssertionError):
+        assert plan.launches[0].kernel
+
+
 def test_a_kernel_is_bound_to_what_it_declares():
     """A value without a parameter is left out; a parameter without a value is an error."""
     for k in (64, 100_000):
         problem = square(64, k=k, beta="value", precision="ieee")
         facing, plan = oriented(problem, 0), plan_simt(problem, H200)
-        (kernel, (blocks, *_), arguments), p = vars(plan.launches[-1]).values(), facing.problem
+        last, p = plan.launches[-1], facing.problem
+
+        def generated(_config, last=last):
+            return last.kernel
+
         own = {"W": place("workspace"), "S": plan.config.slices} if k > 64 else {"chunk": 16}
-        assert bind(kernel, p, blocks, facing.by_name, **own).arguments == arguments
+        bound = bind(generated, None, p, last.grid[0], facing.by_name, **own)
+        assert bound.arguments == last.arguments
     with pytest.raises(TypeError, match="is missing S, W"):
-        bind(kernel, p, blocks)
+        assert bind(generated, None, p, last.grid[0]).kernel
 
 
 @pytest.mark.parametrize("a, b, wide", [((1, 4092), (4092, 1), "128x256"),

@@ -20,7 +20,7 @@ from ...kernels.copy.short_rows import (
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..modes import Mode, merged
-from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch, power_of_two
+from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, later, power_of_two
 from ..plan import Alternative, Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import CHOSEN, Variant, variant
@@ -178,23 +178,18 @@ class _Copy:
 
         def plan() -> Plan:
             final = laid_out(config) if isinstance(config, RearrangeConfig) else config
-            made = _KERNELS[type(final)](final)
-            values: dict[str, Any] = {name: m.extent
-                                      for name, m in counted if name in made.signature}
+            values: dict[str, Any] = {name: m.extent for name, m in counted}
             for side, (name, role) in enumerate((("S", "src"), ("D", "dst"))):
-                if name in made.signature:
-                    steps, strides = (tuple(m.strides[side] for m in modes)
-                                      for modes in (batch, [m for _name, m in counted]))
-                    values[name] = View(Argument(role, offset=self.offsets[side] * self.item),
-                                        strides, steps)
-                if f"{name}_lowest" in made.signature:
-                    reaches = [(m.extent - 1) * m.strides[side] for m in self.modes]
-                    values[f"{name}_lowest"] = sum(min(0, reach) for reach in reaches)
-                    values[f"{name}_end"] = 1 + sum(max(0, reach) for reach in reaches)
-            each = launch(made, (blocks, 1, 1), values,
-                          batch_values(tuple(m.extent for m in reversed(batch))))
+                steps, strides = (tuple(m.strides[side] for m in modes)
+                                  for modes in (batch, [m for _name, m in counted]))
+                reaches = [(m.extent - 1) * m.strides[side] for m in self.modes]
+                values |= {name: View(Argument(role, offset=self.offsets[side] * self.item),
+                                      strides, steps),
+                           f"{name}_lowest": sum(min(0, reach) for reach in reaches),
+                           f"{name}_end": 1 + sum(max(0, reach) for reach in reaches)}
+            each = later(_KERNELS[type(final)], final, blocks, values,
+                         batch_values(tuple(m.extent for m in reversed(batch))))
             return Plan(self.problem, self.device, family, final, (each,), reason=reason,
-                        facts=made.facts,
                         seconds=work.seconds(self.device), works=(work,))
 
         return CopyKernel(family, _name(config), (work,), plan, config=config, blocks=blocks,

@@ -400,7 +400,7 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -
     p, config, roles = _cut(facing.problem), choice.tile, facing.by_name
     # The kernel knows the extents of matrices of an epilogue, and so strides where they are 1.
     known = with_matrices(p, lambda _role, x: settled(x, p.shape, units=True))
-    each = bind(gemm_batched(config), known, choice.blocks, roles, matrices=p.matrices,
+    each = bind(gemm_batched, config, known, choice.blocks, roles, matrices=p.matrices,
                 **_views(p, config, roles))
     return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: {choice.blocks} "
                 f"blocks on {device.multiprocessors} multiprocessors{facing.note}", config)

@@ -167,5 +167,5 @@ def _joined(problem: GemmProblem, device: DeviceInfo,
         f"{device.workspace_limit}"
     )
     return Plan(problem, device, first.family, first.config, tuple(launches),
-                max(plan.workspace_bytes for plan in plans), reason, first.facts,
+                max(plan.workspace_bytes for plan in plans), reason,
                 sum(plan.seconds or 0.0 for plan in plans), first.copied, first.fallback)

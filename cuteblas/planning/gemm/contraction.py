@@ -326,7 +326,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason,
-                launches[0].kernel.facts, choice.work.seconds(device), works=(choice.work,))
+                choice.work.seconds(device), works=(choice.work,))
 
 
 # -- packed tensors --------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
     config = specialised(SimtConfig, flat, c.access(choice.tile.values[0]), reach,
                          tile=choice.tile, a=a.access(), b=b.access(), split_k=choice.slices > 1,
                          modes=(len(p.m), len(p.n), len(p.k)))
-    return bind(gemm_simt(config), flat, choice.blocks, **_nested_extents(p), chunk=choice.chunk,
+    return bind(gemm_simt, config, flat, choice.blocks, **_nested_extents(p), chunk=choice.chunk,
                 A=_view(a, roles["A"]), B=_view(b, roles["B"]), C=_view(c, roles["C"]))
 
 
@@ -467,7 +467,7 @@ def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> Laun
     config = specialised(ReduceConfig, flat, OperandAccess(c.access(1).unit), reach,
                          modes=(len(p.m), len(p.n)))
     blocks = tiles_of_c(flat, REDUCE_TILE)
-    return bind(reduce_split(config), flat, blocks, **_nested_extents(p), W=place("workspace"),
+    return bind(reduce_split, config, flat, blocks, **_nested_extents(p), W=place("workspace"),
                 C=_view(c, "c"), S=choice.slices)
 
 

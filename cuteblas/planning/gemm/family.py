@@ -130,8 +130,6 @@ class Family:
                 **own: Any) -> Plan:
         """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
         made = self.made(self.facing(problem), device, choice, **own)
-        kernels = [launch.kernel for launch in made.launches]
-        main = next((x for x in kernels if x.name.startswith(self.name)), kernels[0])
         seconds = None if choice.work is UNCOUNTED else choice.work.seconds(device)
         return Plan(problem, device, self.name, made.config or choice, made.launches,
-                    made.workspace_bytes, made.reason, main.facts, seconds, fallback=made.fallback)
+                    made.workspace_bytes, made.reason, seconds, fallback=made.fallback)

@@ -294,7 +294,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
         f"{', '.join(str(part.blocks) for part in parts)} blocks; each block finds its product in a table"
     )
     return Plan(problem, device, parts[0].family, choice, launches, 0, reason,
-                parts[0].kernel.facts, sum(part.seconds for part in parts))
+                sum(part.seconds for part in parts))
 
 
 def _refusal(p: GemmProblem) -> str | None:

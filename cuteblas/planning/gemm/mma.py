@@ -13,8 +13,8 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
-from ..floors import compulsory_bytes, multiply_adds_per_clock
+from ..cost.work import OF_A_WARP, Work
+from ..floors import multiply_adds_per_clock
 from ..guard import VERDICT
 from ..operands import (
     NARROW_SPAN,
@@ -37,6 +37,7 @@ from .slices import (
     MIN_SLICE,
     Choice,
     adding_threads,
+    counted_blocks,
     in_slices,
     most_workspace,
     numbers_of_slices,
@@ -327,28 +328,21 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
-    slices, outputs, sums, thin = -(-p.k // chunk), p.outputs, p.sum_bytes, is_thin(tile)
-    blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.c.item
+    slices, item, thin = -(-p.k // chunk), p.c.item, is_thin(tile)
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
-    turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
-    pair = min(VECTOR_BYTES, _PAIR * of_c)
-    access, kept = vector_access(p.c, p.shape, pair), of_c if slices == 1 else sums
-    whole = slices > 1 or (access.unit == 1 and access.width * of_c >= pair)
-    work = tile_work(p, tile, chunk, device)._replace(**turns, reads="streams" if thin
-                                                      else "copies", moved=compulsory_bytes(p),
-                                                      stored=outputs * slices * kept,
-                                                      writes="rows" if slices == 1
-                                                      and _by_rows(p, tile, device) else "vectors"
-                                                      if whole else "elements",
-                                                      written=turns["tiles"] * min(tile.m, p.m)
-                                                      * min(tile.n, p.n) * max(4, kept),
-                                                      **added(slices, outputs * sums,
-                                                              1 + tile.atom.splits))
+    blocks, counts = counted_blocks(p, tile, slices, chunk, resident, device, 1 + tile.atom.splits)
+    pair = min(VECTOR_BYTES, _PAIR * item)
+    access = vector_access(p.c, p.shape, pair)
+    whole = slices > 1 or (access.unit == 1 and access.width * item >= pair)
+    by_rows = slices == 1 and _by_rows(p, tile, device)
+    work = tile_work(p, tile, chunk, device)._replace(
+        **counts, reads="streams" if thin else "copies",
+        writes="rows" if by_rows else "vectors" if whole else "elements")
     lines = f" by {tile.k} of K" if thin and not tile.atom.splits else ""
     beside = f" and {tile.min_blocks} blocks" if _shape(tile) in _COVERED_SHAPES else ""
     name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
     if _wide_shapes(tile.atom) and not thin:
-        tile = _apart(tile, int(turns["tiles"]), device)
+        tile = _apart(tile, counts["tiles"], device)
     return Choice(tile, slices, chunk, blocks, work, name)
 
 
@@ -477,5 +471,5 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
     a, b = p.map_inputs(_read)
     config = specialised(MmaConfig, p, c, reach, accumulator=None, tile=choice.tile, a=a, b=b,
                          split_k=choice.slices > 1, aligned=_aligned(p, choice), gate=gate)
-    return bind(gemm_mma(config), p, choice.blocks, roles, gate, chunk=choice.chunk,
+    return bind(gemm_mma, config, p, choice.blocks, roles, gate, chunk=choice.chunk,
                 status=View(place(VERDICT)))

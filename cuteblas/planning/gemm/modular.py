@@ -45,7 +45,7 @@ from ..operands import (
     OwnBatch,
     bind,
     compact,
-    launch,
+    later,
     of_triangle,
     operand_span,
     output_span,
@@ -219,11 +219,11 @@ def _survey(a: _Side, b: _Side, batch: tuple[int, ...], records: Argument) -> It
     """What reads both operands and chooses the number of moduli."""
     wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts)
                for x in (a, b)) >= NARROW_SPAN
-    kernel = survey(SurveyConfig(a.reading, b.reading, wide))
-    yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks, "words": _FRONT},
+    config = SurveyConfig(a.reading, b.reading, wide)
+    yield later(survey, config, a.blocks + b.blocks, {"blocks_A": a.blocks, "words": _FRONT},
                  *_of_sides((a, b), lambda x: {**x.own.reading(x.operand, x.role, x.rows, x.k),
                                                **x.partial_sums}))
-    yield launch(choice(wide), (a.row_blocks + b.row_blocks, 1, 1),
+    yield later(choice, wide, a.row_blocks + b.row_blocks,
                  {"blocks_A": a.row_blocks, "length": a.k, "R": records, "status": place(VERDICT),
                   "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_STATE},
                  *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": x.norms, "D": x.lowest,
@@ -301,7 +301,7 @@ def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
                          planes * x.rows * pitch * prod(batch.extents)))
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
     of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
-    return launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first},
+    return later(residues, config, sum(blocks), {"pitch": pitch // WORD, **of_first},
                   *values, _STATE)
 
 
@@ -324,7 +324,7 @@ def _product(p: GemmProblem, device: DeviceInfo, memory: _Memory) -> tuple[Launc
                                                 (across, 1, *steps, plane))
     values["R"] = View(map=replace(memory.c, tensor_map=spec))
     tiles = tiles_of_c(p, config.tile) * planes
-    return bind(gemm_modular(config), p, min(tiles, device.multiprocessors), **values), config
+    return bind(gemm_modular, config, p, min(tiles, device.multiprocessors), **values), config
 
 
 def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
@@ -349,7 +349,7 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         of_rows = place(side.exponents, 4 * side.first_row(block, row))
         values[f"E{name}"] = View(of_rows, (1,), side.row_strides(p))
-    return bind(restore(config), p, tiles_of_c(p, config.tile, True), **values)
+    return bind(restore, config, p, tiles_of_c(p, config.tile, True), **values)
 
 
 def _work(p: GemmProblem, device: DeviceInfo) -> Work:

@@ -207,7 +207,7 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterable[OuterChoice]:
 
 def _made(facing: Oriented, device: DeviceInfo, choice: OuterChoice) -> Made:
     p = facing.problem
-    each = bind(gemm_outer(config_of(p, choice)), p, choice.blocks, facing.by_name,
+    each = bind(gemm_outer, config_of(p, choice), p, choice.blocks, facing.by_name,
                 rows=choice.rows, length=choice.length, stretches=choice.stretches)
     return Made((each,), 0, f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: "
                 f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{facing.note}")

@@ -210,9 +210,14 @@ def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:
     configs = [config for _launch, config in copying]
     if len(launches) != 2 or configs[0] != configs[1] or (kernel := _PAIRED.get(type(configs[0]))) is None:
         return launches
-    first, second = launches
-    each = (argument for pair in zip(first.arguments, second.arguments, strict=True)
-            for argument in pair)
     config: Any = configs[0]
-    return [Launch(kernel(replace(config, paired=True)), (first.grid[0] + second.grid[0], 1, 1),
-                   (Argument(value=first.grid[0]), *each))]
+    first, second = launches
+    grid = first.grid[0] + second.grid[0], 1, 1
+
+    def paired() -> Launch:
+        each = (argument for pair in zip(first.arguments, second.arguments, strict=True)
+                for argument in pair)
+        return Launch(kernel(replace(config, paired=True)), grid,
+                      (Argument(value=first.grid[0]), *each))
+
+    return [Launch.later(paired, grid)]

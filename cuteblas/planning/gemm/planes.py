@@ -67,7 +67,8 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made
     p = facing.problem
     (product, *adding), nbytes = mma_launches(p, device, choice, facing.by_name)
     blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS)
-    primary = replace(product, grid=(blocks, 1, 1)), *adding
+    grid = blocks, 1, 1
+    primary = Launch.later(lambda: replace(product, grid=grid), grid), *adding
     fallback = outside("elements" if parts_of(p) == 1 else "parts of elements")
     return Made(
         *twice(facing, device, primary, nbytes, _MOST_BLOCKS),

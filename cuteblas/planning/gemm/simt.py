@@ -12,8 +12,8 @@ from ..._dtypes import DType, dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
-from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
-from ..floors import compulsory_bytes, multiply_adds_per_clock
+from ..cost.work import OF_A_WARP, Work
+from ..floors import multiply_adds_per_clock
 from ..operands import (
     Oriented,
     Roles,
@@ -22,14 +22,13 @@ from ..operands import (
     of_triangle,
     oriented,
     specialised,
-    tiles_of_c,
     unit_mode,
     width_along,
 )
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import Family, Made
-from .slices import Choice, in_slices, numbers_of_slices
+from .slices import Choice, counted_blocks, in_slices, numbers_of_slices
 
 __all__ = ["MAX_VECTOR", "SIMT", "Choice", "candidates", "choice_of", "choices", "fused_unit",
            "plan_simt", "resident_blocks", "simt_access", "simt_product", "summing", "tile_work",
@@ -131,22 +130,14 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
 def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
               device: DeviceInfo) -> Choice[TileShape]:
     """A tile, K in about so many slices, and what that does."""
-    k, sums, outputs = p.depth, p.sum_bytes, p.outputs
+    k, sums = p.depth, p.sum_bytes
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
-    blocks = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices
-    c, of_c = _written(p, tile, device), p.c.item if slices == 1 else sums
+    blocks, counts = counted_blocks(p, tile, slices, chunk, resident_blocks(tile), device)
+    c = _written(p, tile, device)
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
-    turns = blocks_in_turns(blocks, resident_blocks(tile), -(-chunk // tile.k), tile.stages, device)
-    work = tile_work(p, tile, chunk, a, b, device)._replace(**turns, writes="vectors" if whole
-                                                            else "rows" if c.covering
-                                                            else "elements",
-                                                            written=turns["tiles"]
-                                                            * min(tile.m, p.m) * min(tile.n, p.n)
-                                                            * max(4, of_c),
-                                                            moved=compulsory_bytes(p),
-                                                            stored=outputs * slices * of_c,
-                                                            **added(slices, outputs * sums))
+    writes = "vectors" if whole else "rows" if c.covering else "elements"
+    work = tile_work(p, tile, chunk, a, b, device)._replace(**counts, writes=writes)
     name = f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}"
     return Choice(summing(tile, chunk, blocks, sums, device, slices), slices, chunk, blocks, work,
                   name)
@@ -256,7 +247,7 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
     a, b = p.map_inputs(simt_access)
     config = specialised(SimtConfig, p, c, reach, 0, tile=choice.tile, a=a, b=b,
                          split_k=choice.slices > 1, aligned=aligned, gate=gate, turn=turn)
-    return bind(gemm_simt(config), p, choice.blocks, roles, gate, chunk=choice.chunk)
+    return bind(gemm_simt, config, p, choice.blocks, roles, gate, chunk=choice.chunk)
 
 
 SIMT = Family("gemm_simt", lambda _p, _device: None, _tilings, _made,

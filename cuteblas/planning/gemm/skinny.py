@@ -164,7 +164,7 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: Skin
         spec = operand_map(box, operand, extents, whole.batch) if tma else None
         values[name] = view(operand, roles[name], spec)
     blocks = min(choice.blocks, device.multiprocessors, _MOST_BLOCKS)
-    return bind(gemm_skinny(config), p, blocks, roles, chunk=choice.chunk,
+    return bind(gemm_skinny, config, p, blocks, roles, chunk=choice.chunk,
                 status=View(place(VERDICT)), **values)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
-from ..cost.work import Work
+from ..cost.work import Work, added, blocks_in_turns
+from ..floors import compulsory_bytes
 from ..operands import (
     Roles,
     bind,
@@ -23,7 +24,7 @@ from ..operands import (
 from ..plan import Launch, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "adding_threads", "in_slices", "most_workspace",
+__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "adding_threads", "counted_blocks", "in_slices", "most_workspace",
            "numbers_of_slices", "reduction", "sliced", "workspace_bytes"]
 
 MIN_SLICE = 128
@@ -119,6 +120,19 @@ def workspace_bytes(p: GemmProblem, count: int) -> int:
     return count * p.outputs * p.sum_bytes
 
 
+def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident: int,
+                   device: DeviceInfo, launches: int = 1) -> tuple[int, dict[str, Any]]:
+    """Blocks that multiply slices of such a depth, of which a multiprocessor has so many at once,
+    and what they do beside multiplying."""
+    blocks, outputs, sums = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.outputs, p.sum_bytes
+    item = p.c.item if slices == 1 else sums
+    turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
+    of_c = min(tile.m, p.m) * min(tile.n, p.n) * max(4, item)
+    return blocks, {**turns, **added(slices, outputs * sums, launches),
+                    "written": turns["tiles"] * of_c, "moved": compulsory_bytes(p),
+                    "stored": outputs * slices * item}
+
+
 def in_slices(
     p: GemmProblem,
     choice: Choice,
@@ -152,4 +166,4 @@ def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
                          max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
                          triangle=None if p.triangle == "both" else p.triangle)
-    return bind(reduce_split(config), p, tiles_of_c(p, config.tile, True), gate=gate, W=place("workspace"), S=count)
+    return bind(reduce_split, config, p, tiles_of_c(p, config.tile, True), gate=gate, W=place("workspace"), S=count)

@@ -29,7 +29,7 @@ from ..operands import (
     OwnBatch,
     bind,
     compact,
-    launch,
+    later,
     of_triangle,
     operand_span,
     oriented,
@@ -527,7 +527,6 @@ class _Splitting:
         wide = max(a.span, b.span) >= NARROW_SPAN
         config = SplitConfig(self.form.name, a.config, b.config, wide, self.gate, recorded,
                              flags is not None, memory.resident)
-        kernel = split_planes(config)
         blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
         values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks,
                                   **gate_values(self.gate)}
@@ -535,7 +534,7 @@ class _Splitting:
             values |= {"flags": flags, "flags_count": memory.flag_words}
         sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded
                   or name != "S"} for side, planes in (("A", a), ("B", b)))
-        return launch(kernel, (blocks, 1, 1), values, *sides)
+        return later(split_planes, config, blocks, values, *sides)
 
     def _product(self, p: GemmProblem, memory: _Memory) -> tuple[Launch, GemmSplitConfig]:
         """The launch that multiplies planes."""
@@ -546,7 +545,6 @@ class _Splitting:
             format=self.form.name, columns=columns, stages=STAGES[self.form.name, groups, columns],
             k_major_a=a.config.k_major, k_major_b=b.config.k_major, fallback=self.fallback,
             gate=self.gate, staged=staging(p), groups=groups, divided=tiling.divided > 0)
-        kernel = gemm_split(config)
         staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
         values: dict[str, Any] = {"C": view(p.c, "c", staged), "status": place(VERDICT),
                                   "divided": tiling.divided, "flags": memory.flags,
@@ -557,7 +555,7 @@ class _Splitting:
             values[f"R{name}"] = View(planes.exponents, (1, 0) if name == "A" else (0, 1),
                                       planes.row_strides)
             values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
-        return bind(kernel, p, tiling.blocks, gate=self.gate, **values), config
+        return bind(gemm_split, config, p, tiling.blocks, gate=self.gate, **values), config
 
 
 SPLIT = Family("gemm_split", why_not_split, _named, _made, _facing, tuple(FORMATS))

@@ -248,8 +248,8 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[ThinTile],
     p = facing.problem
 
     def multiply(part: GemmProblem, roles: Roles) -> Launch:
-        kernel = gemm_thin(config_of(part, choice, gate))
-        return bind(kernel, part, choice.blocks, roles, gate, chunk=choice.chunk)
+        config = config_of(part, choice, gate)
+        return bind(gemm_thin, config, part, choice.blocks, roles, gate, chunk=choice.chunk)
 
     reason = (
         f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "

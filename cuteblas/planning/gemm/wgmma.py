@@ -12,6 +12,7 @@ from ...kernels.common import GROUP
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
+from ...kernels.gemm.staged import StagedC
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.work import Work, added, divisions, on_wgmma, persistent
@@ -167,6 +168,7 @@ _PAIRED_WAVES = 3      # from which on pairs are worth it where L2 delivers enou
 _SECTOR = 32           # bytes
 _MULTIPLIED = 32       # of a tile's elements, a stage deep, in a clock of the tensor cores
 _BYTES_OF_SUMS = 4
+_LINE, _BARRIER_BYTES = 128, 1024    # of shared memory: a row in a stage, and all barriers
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 
@@ -337,12 +339,11 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
         k_major_a=major_a, k_major_b=major_b, staged=staging(p), divided=choice.divided > 0,
         digits=p.digits, parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
     config = replace(config, clipped=_clipped(p, config))
-    kernel = gemm_wgmma(config)
     # C takes twice as much in float32
-    while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:
-        tile = replace(tile, stages=tile.stages - 1)
-        config = replace(config, stages=tile.stages)
-        kernel = gemm_wgmma(config)
+    room = device.shared_bytes_per_block - _BARRIER_BYTES - (
+        2 * tile.groups * StagedC.box_of(p.c.dtype, tile.columns).nbytes if config.staged else 0)
+    tile = replace(tile, stages=max(1, min(tile.stages, room // (_LINE * sum(config.mma.tile)))))
+    config = replace(config, stages=tile.stages)
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
     staged = staged_map(p, config.columns) if config.staged == "tma" else None
@@ -359,7 +360,7 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     if config.parked:
         values["parked"] = workspace.take(ParkedSums.nbytes(GROUP * tile.groups, tile.columns,
                                                             p.digits, blocks))
-    multiply = bind(kernel, p, blocks, **values)
+    multiply = bind(gemm_wgmma, config, p, blocks, **values)
     described = tile.described(depth_of(config.element))
     reason = (
         f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "

@@ -69,7 +69,6 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
                             (p.a.conj, p.b.conj), predicated, alpha_kind(p.alpha), p.beta,
                             len(p.batch),
                             gemm_span(p) >= NARROW_SPAN)
-    kernel = gemm_tutorial(config)
     reason = (
         f"variant {name}: block {shape.block}, {shape.threads} threads, {p.a.dtype} and {p.b.dtype} summed in {accumulator} "
         f"to {p.c.dtype}{facing.note}"
@@ -78,10 +77,10 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
         "gemm_tutorial", accumulator, device
     )
     return Plan(problem, device, "gemm_tutorial", config,
-                (replace(bind(kernel, p, 1, facing.by_name), grid=grid),), reason=reason,
-                facts=kernel.facts, seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k,
-                                                              prod(grid), accumulator, rate,
-                                                              device))
+                (replace(bind(gemm_tutorial, config, p, 1, facing.by_name), grid=grid),),
+                reason=reason,
+                seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k, prod(grid), accumulator,
+                                          rate, device))
 
 
 def seconds_of_blocks(products: int, blocks: int, accumulator: str, rate: float,

@@ -156,7 +156,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
     product = simt_product(p, device, choice, roles, aligned=aligned)
     launches = *(each for plan in copies.values() for each in plan.launches), product
     return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
-                reason + facing.note, product.kernel.facts,
+                reason + facing.note,
                 choice.work.seconds(device) + sum(plan.seconds or 0.0 for plan in copies.values()))
 
 

@@ -64,13 +64,11 @@ def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | T
              values: dict[str, Any], reason: str) -> Plan:
     """The plan of one launch."""
     kernel = tma_copy(config) if isinstance(config, TmaCopyConfig) else tma_transpose(config)
-    maps = {name: view.map.tensor_map for name, view in values.items() if isinstance(view, View)
-            and view.map}
-    facts = {**kernel.facts, **{f"tensor map {name}": _described(spec)
-                                for name, spec in maps.items()}}
+    notes = {f"tensor map {name}": _described(view.map.tensor_map)
+             for name, view in values.items() if isinstance(view, View) and view.map}
     return Plan(problem, device, str(problem.variant), config,
-                (launch(kernel, (blocks, 1, 1), values),),
-                reason=reason, facts=facts, seconds=expected_seconds("tma_", problem, device))
+                (launch(kernel, (blocks, 1, 1), values),), reason=reason, notes=notes,
+                seconds=expected_seconds("tma_", problem, device))
 
 
 def _row_stride(extent: int, item: int) -> int:

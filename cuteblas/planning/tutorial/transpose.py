@@ -92,7 +92,7 @@ def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bo
     D = View(Argument("dst", offset=offsets[1] * problem.itemsize), (1, n.dst))
     made = launch(kernel, (blocks, 1, 1), S=S, D=D, M=m.extent, N=n.extent)
     return Plan(problem, device, str(problem.variant), config, (made,), reason=reason,
-                facts=kernel.facts, seconds=expected_seconds(str(problem.variant), problem, device))
+                seconds=expected_seconds(str(problem.variant), problem, device))
 
 
 _SETTINGS = {
