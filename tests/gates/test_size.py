@@ -17,7 +17,7 @@ from tests.test_architecture import HOME, MODULES, circles
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23550, "blas": 20590, "cli": 26460, "codegen": 31150, "dask": 7930,
     "emulator": 5310, "engines": 47890, "functions": 67470, "kernels": 75600, "layout": 34910,
-    "planning": 86570, "runtime": 14620, "tutorial": 5140,
+    "planning": 86670, "runtime": 14620, "tutorial": 5140,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 316, 7, 811
 WITH_MORE = {"array": 5, "blas": 19, "codegen": 1, "engines": 3, "functions": 7, "layout": 1,
