@@ -32,7 +32,6 @@ from cuteblas.cli.measurements import (
     product_cases,
     random_array,
 )
-from cuteblas.cli.permutations import random_permutations
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine
@@ -57,6 +56,7 @@ from cuteblas.planning.variants import CHOSEN, variants
 from cuteblas.runtime.architectures import target_architecture
 
 from .products import random_products, timed_products
+from .samples import random_permutations
 
 __all__ = ["GROUPS", "Selection", "engine_of"]
 

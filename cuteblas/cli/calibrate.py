@@ -42,7 +42,7 @@ from ..runtime.ring import processors as usable
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import NUMBERS_BYTES, Sample, numbers, random_samples
+from .samples import NUMBERS_BYTES, Sample, numbers, usual_samples
 from .workers import Workers, device_of_workers
 
 __all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "ends",
@@ -91,7 +91,7 @@ def run(options: Namespace) -> int:
         about = versions()
         print_about(about)
         with Card(runtime.device_info()) as machine:
-            samples = random_samples()
+            samples = usual_samples()
             first, last = ends(options.seconds)
             problems = measured(machine, samples, first)
             before = summary(regrets(problems, machine.device))

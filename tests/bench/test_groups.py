@@ -13,11 +13,12 @@ from conformance.bench import __main__ as command
 from conformance.bench import groups, products
 from conformance.bench.groups import Selection
 from conformance.bench.products import KINDS, RANDOM_DTYPES, random_products
+from conformance.bench.samples import random_permutations
 from cuteblas import emulator
 from cuteblas._cache import cache_directory
 from cuteblas.cli import bench, measurements
 from cuteblas.cli.measurements import ORDERS
-from cuteblas.cli.permutations import Permutation, random_permutations
+from cuteblas.cli.permutations import Permutation
 from cuteblas.planning.problem import H200
 from tests.cli.fakes import FakeGpu
 
