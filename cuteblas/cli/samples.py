@@ -96,14 +96,13 @@ def copied(name: str, permutation: Permutation) -> Sample:
 def numbers(name: str) -> np.ndarray:
     """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place
     of a complex one."""
-    rng, count = np.random.default_rng(0), NUMBERS_BYTES // dtype(name).bytes
+    row, rng = dtype(name), np.random.default_rng(0)
+    count = NUMBERS_BYTES // row.bytes
+    if row.kind not in "fc":
+        return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)
     if name in ("float64", "complex128"):
         return rng.standard_normal(NUMBERS_BYTES // 8)
-    if name in ("float32", "complex64"):
-        return rng.standard_normal(NUMBERS_BYTES // 4, dtype=np.float32)
-    if name == "float16":
-        return rng.standard_normal(count, dtype=np.float32).astype(np.float16)
+    x = rng.standard_normal(count if row.bytes == 2 else NUMBERS_BYTES // 4, dtype=np.float32)
     if name == "bfloat16":                                         # which NumPy has not
-        return (rng.standard_normal(count,
-                                    dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)
+        return (x.view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype(np.float16) if name == "float16" else x
