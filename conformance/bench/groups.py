@@ -140,7 +140,7 @@ def bank_conflicts(plan: Plan) -> str:
 def _sized(which: Selection, operation: str) -> Selection:
     """A selection of named kernels with the sizes for which they are compared, unless it has
     others."""
-    usual = which.variants and not (which.sizes or which.permutations)
+    usual = which.variants and not which.sizes
     return replace(which, sizes=_VARIANT_SIZES[operation]) if usual else which
 
 
@@ -156,7 +156,7 @@ def _gemm(machine: Any, which: Selection) -> Measured:
 
 def _transpose(machine: Any, which: Selection) -> Measured:
     which = which if which.random else _sized(which, "copy")
-    cases = move_cases(which) if which.sizes or which.permutations or not which.random else []
+    cases = move_cases(which) if which.sizes or not which.random else []
     cases += random_permutations(
         which.random,
         which.seed,

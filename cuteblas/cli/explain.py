@@ -31,10 +31,11 @@ from ..functions.gemm import new_matrices
 from ..planning.devices import DEVICES
 from ..planning.problem import H200
 from .command import CommandError, Parser
+from .permutations import permutation
 from .pictures import picture
 from .terminal import paint, wrapped
 
-__all__ = ["operand", "permuted_axes", "shapes", "show"]
+__all__ = ["operand", "shapes", "show"]
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
 _MOST_DIGITS = 19
@@ -134,41 +135,10 @@ def _explained(options: Namespace) -> Explanation:
         raise ValueError(
             f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product"
         )
-    order = permuted_axes(x.shape, axes or "")
-    view = Memory(
-        tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address
-    )
-    return explain_copy_of(
-        view,
-        x if axes == "inplace" else None,
-        device,
-        runs_on,
-        variant=options.variant,
-        element=element,
-    )
-
-
-def permuted_axes(extents: tuple[int, ...], axes: str) -> tuple[int, ...]:
-    """The axes that follow the colon of a shape; of ``inplace`` or nothing the last two, exchanged.
-
-    Raises
-    ------
-    ValueError
-        If the shape has no such axes.
-    """
-    count = len(extents)
-    if axes in ("", "inplace"):
-        if axes and (count < 2 or extents[-1] != extents[-2]):
-            raise ValueError(
-                f"a transpose in place needs two equal last extents, got the shape {extents}"
-            )
-        return (*range(count - 2), count - 1, count - 2)
-    order = tuple(map(int, axes.split(",")))
-    if sorted(order) != list(range(count)):
-        raise ValueError(
-            f"the axes of a permutation of {extents} are 0 to {count - 1} in some order, got {axes}"
-        )
-    return order
+    moved = permutation(x.shape, axes)
+    shape, strides = (tuple(extents[i] for i in moved.axes) for extents in (x.shape, x.strides))
+    return explain_copy_of(replace(x, shape=shape, strides=strides), x if moved.in_place else None,
+                           device, runs_on, variant=options.variant, element=element)
 
 
 def _dtype(name: str) -> tuple[np.dtype, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Permutation"]
+__all__ = ["Permutation", "permutation"]
 
 
 @dataclass(frozen=True)
@@ -48,3 +48,27 @@ class Permutation:
         part = [slice(None, None, -1 if axis == self.backwards else 1)
                 for axis in range(len(self.extents))]
         return x[..., :self.extents[-1]][tuple(part)].transpose(self.axes)
+
+
+def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
+    """The permutation by the axes that follow the colon of a shape; of ``inplace`` or nothing, the
+    last two are exchanged.
+
+    Raises
+    ------
+    ValueError
+        If the shape has no such axes.
+    """
+    count = len(extents)
+    in_place = axes == "inplace"
+    if axes and not in_place:
+        order = tuple(map(int, axes.split(",")))
+        if sorted(order) != [*range(count)]:
+            raise ValueError(f"the axes of a permutation of {extents} are 0 to {count - 1} in some "
+                             f"order, got {axes}")
+        return Permutation(extents, order)
+    if in_place and (count < 2 or extents[-1] != extents[-2]):
+        raise ValueError(
+            f"a transpose in place needs two equal last extents, got the shape {extents}"
+        )
+    return Permutation(extents, (*range(count - 2), count - 1, count - 2), in_place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -11,8 +12,8 @@ import numpy as np
 from .._dtypes import dtype
 from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
-from .explain import permuted_axes, shapes
-from .permutations import Permutation
+from .explain import shapes
+from .permutations import Permutation, permutation
 
 __all__ = ["NUMBERS_BYTES", "Sample", "copied", "numbers", "product", "sample_named",
            "usual_samples"]
@@ -58,9 +59,9 @@ def sample_named(name: str) -> Sample:
         raise ValueError(f"{name!r} is not a problem")
     element, text, row, axis = found.groups()
     ((extents, axes),) = shapes(text)
-    return copied(element, Permutation(extents, permuted_axes(extents, axes or ""),
-                                       beyond=int(row) - extents[-1] if row else 0,
-                                       backwards=int(axis) if axis else None))
+    return copied(element, replace(permutation(extents, axes),
+                                   beyond=int(row) - extents[-1] if row else 0,
+                                   backwards=int(axis) if axis else None))
 
 
 def product(
@@ -81,15 +82,15 @@ def product(
                   GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)
 
 
-def copied(name: str, permutation: Permutation) -> Sample:
+def copied(name: str, moved: Permutation) -> Sample:
     """A permutation of axes that is written out in C order."""
-    memory = np.empty(permutation.memory(), name)
-    x = permutation.of(memory)
+    memory = np.empty(moved.memory(), name)
+    x = moved.of(memory)
     strides, target = (tuple(s // x.itemsize for s in y)
                        for y in (x.strides, contiguous_strides(x.shape, x.itemsize)))
     offset = x.ctypes.data - memory.ctypes.data
     alignment = Memory(x.shape, x.strides, x.dtype, offset).alignment
-    return Sample(f"{name} {permutation}",
+    return Sample(f"{name} {moved}",
                   CopyProblem(x.shape, strides, target, x.itemsize, alignment), name, offset)
 
 

@@ -186,8 +186,7 @@ def test_host_times_on_numpy_arrays_need_no_gpu(monkeypatch, tmp_path, capsys):
         (
             "transpose",
             {
-                "sizes": ((16,), (20, 30), (1, 2, 3)),
-                "permutations": (Permutation((2, 3, 4), (2, 0, 1)),)
+                "sizes": ((16,), (20, 30), (1, 2, 3), Permutation((2, 3, 4), (2, 0, 1)))
             }
         ),
         ("transpose", {"sizes": ((16,),), "variants": True}),
@@ -230,7 +229,7 @@ def test_transposes_by_name():
 def test_permutations_by_name():
     """Named kernels that refuse a permutation are left out, all of them in place."""
     kinds = bench._size("2x64x32:0,2,1"), bench._size("64:inplace")
-    rows = measured("transpose", (1e-3, 2e-3), sizes=(), permutations=kinds, variants=True,
+    rows = measured("transpose", (1e-3, 2e-3), sizes=kinds, variants=True,
                     repeats=1)
     assert all(row["right"] for row in rows) and [
         row["variant"] for row in rows if row["case"].endswith("inplace")
@@ -343,7 +342,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["bench", "host"])
     assert main([]) == 0
     assert main(["transpose", "--sizes", "64:inplace"]) == 0
-    assert asked.pop()[2] == Selection(permutations=(Permutation((64, 64), (1, 0), True),))
+    assert asked.pop()[2] == Selection((Permutation((64, 64), (1, 0), True),))
     assert main(["gemm", "--sustained", "0.25"]) == 0
     assert asked.pop()[2] == Selection(sustained=0.25)
     assert main(["host", "figure", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders",
