@@ -328,7 +328,7 @@ class _Compiler:
     """A machine that times nothing; a context manager."""
 
     def __init__(self, device: DeviceInfo):
-        self.device, self._workers = device, Workers(device)
+        self.device, self._workers = device, Workers()
         self.kernels, self.failed, self.ready = set[str](), list[str](), 0
 
     def __enter__(self) -> _Compiler:
@@ -339,7 +339,7 @@ class _Compiler:
 
     def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
         """Begin to make plans and to compile their kernels."""
-        return self._workers.submit(make, sample, [str(each) for each in alternatives])
+        return self._workers.submit(make, sample, [*map(str, alternatives)], self.device)
 
     def times(self, sample: Sample, alternatives: Sequence[Alternative],
               plans: Sequence[Made]) -> list[float | None]:

@@ -41,7 +41,7 @@ from .command import CommandError, Parser, command_line, positive, print_about, 
 from .machines import Gpu, medians, versions
 from .progress import Progress
 from .samples import NUMBERS_BYTES, Sample, numbers, usual_samples
-from .workers import Workers, device_of_workers
+from .workers import Workers
 
 __all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "ends",
            "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
@@ -187,9 +187,8 @@ def task_of(sample: Sample, device: DeviceInfo) -> Task:
     return Task(sample, choice, list(wanted.values()), everything)
 
 
-def make(sample: Sample, names: Sequence[str]) -> list[Made]:
+def make(sample: Sample, names: Sequence[str], device: DeviceInfo) -> list[Made]:
     """The plans of these names with their kernels compiled, in a process of :class:`Workers`."""
-    device = device_of_workers()
     by_name = {str(each): each for each in alternatives_of(sample, device)}
     made: list[Made] = []
     for name in names:
@@ -356,7 +355,7 @@ class Card:
 
     def __init__(self, device: DeviceInfo):
         self.device = device
-        self._gpu, self._workers = Gpu(), Workers(device, spared=1)
+        self._gpu, self._workers = Gpu(), Workers(spared=1)
         self._xp, self._sources = self._gpu.rival, dict[tuple[str, int], Any]()
         free, _total = self._xp.cuda.runtime.memGetInfo()
         self._most = {kind: min(most, free // parts // NUMBERS_BYTES * NUMBERS_BYTES)
@@ -372,7 +371,7 @@ class Card:
 
     def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
         """Begin to make plans and to compile their kernels."""
-        return self._workers.submit(make, sample, [str(each) for each in alternatives])
+        return self._workers.submit(make, sample, [*map(str, alternatives)], self.device)
 
     def times(self, sample: Sample, alternatives: Sequence[Alternative],
               plans: Sequence[Made]) -> list[float | None]:

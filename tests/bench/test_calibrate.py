@@ -104,11 +104,8 @@ def test_kernels_are_prepared_without_a_gpu(monkeypatch, capsys):
     plans = []
 
     class Workers:
-        def __init__(self, device):
-            assert device == H200
-
-        def submit(self, function, sample, names):
-            assert function is calibrate.make
+        def submit(self, function, sample, names, device):
+            assert function is calibrate.make and device == H200
             plans.extend(
                 made := [
                     by_name[name].plan()
@@ -129,7 +126,7 @@ def test_kernels_are_prepared_without_a_gpu(monkeypatch, capsys):
         f"{len(kernels)} kernels of 4 of 4 problems are compiled for NVIDIA H200, in "
     )
     monkeypatch.setattr(Workers, "submit",
-                        lambda self, function, sample, names: future([f"{sample.name}: no"]))
+                        lambda self, function, sample, names, device: future([f"{sample.name}: no"]))
     assert main(["calibrate", *arguments]) == 1
     assert capsys.readouterr().out.count(": no\n") == 4
 

@@ -121,14 +121,13 @@ def test_kernels_of_random_products_are_compiled_before(monkeypatch):
     compiled = []
     monkeypatch.setattr(products.runtime, "compile",
                         lambda kernel, target: compiled.append(kernel.name))
-    monkeypatch.setattr(products, "device_of_workers", lambda: H200)
     for each in random_products(40, 6):
         a, b, c = (np.lib.stride_tricks.as_strided(np.empty(1, each.dtype), x.shape, x.strides)
                    for x in products.memories(each))
         with cuteblas.backend("emulator"):
             plan = cuteblas.explain(a, b, c).plan
         compiled.clear()
-        products._compile(each, "auto")
+        products._compile(each, "auto", H200)
         assert compiled == [launch.kernel.name for launch in plan.launches], str(each)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cuteblas import runtime
-from cuteblas.cli import calibrate, host_rates, main, workers
+from cuteblas.cli import calibrate, host_rates, main
 from cuteblas.cli.samples import Sample, numbers, usual_samples
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.hosts import HOST, host_costs_from
@@ -164,9 +164,8 @@ def test_plans_are_made_in_other_processes(monkeypatch):
     monkeypatch.setattr(
         runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target))
     )
-    monkeypatch.setattr(workers, "_device", H200, raising=False)
     task = calibrate.task_of(SAMPLES[0], H200)
-    plans = calibrate.make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
+    plans = calibrate.make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"], H200)
     assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in task.alternatives]
     assert compiled and plans[-1] == f"{SAMPLES[0].name}, no such plan: KeyError: 'no such plan'"
 
@@ -174,16 +173,16 @@ def test_plans_are_made_in_other_processes(monkeypatch):
         raise runtime.CompileError(kernel.name, target, "no")
 
     monkeypatch.setattr(runtime, "compile", refused)
-    assert isinstance(calibrate.make(SAMPLES[0], [str(task.alternatives[0])])[0], str)
+    assert isinstance(calibrate.make(SAMPLES[0], [str(task.alternatives[0])], H200)[0], str)
 
 
 def test_processes_end_with_the_command(monkeypatch, tmp_path):
     """At once, whatever they have before them."""
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     before = active_children()
-    with calibrate.Workers(H200) as pool:
+    with calibrate.Workers() as pool:
         names = [[*map(str, calibrate.task_of(sample, H200).alternatives)] for sample in SAMPLES]
-        futures = [pool.submit(calibrate.make, sample, own)
+        futures = [pool.submit(calibrate.make, sample, own, H200)
                    for sample, own in zip(SAMPLES, names, strict=True)]
         own = [child for child in active_children() if child not in before]
         assert own
