@@ -123,13 +123,7 @@ def run(options: Namespace) -> int:
         Without a GPU, and for what a group does not take.
     """
     groups = options.groups
-    which = Selection(
-        **bench.selected(options),
-        random=options.random,
-        seed=options.seed,
-        sustained=options.sustained,
-        variants=options.variants,
-    )
+    which = bench.selected(options, Selection)
     if which.variants and options.backend == "numpy":
         raise CommandError(
             "--variants times kernels of a GPU, which do not go with --backend numpy"

@@ -16,7 +16,6 @@ fastest one that was measured.
 from __future__ import annotations
 
 import json
-import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -58,17 +57,19 @@ from cuteblas.cli.command import (
     refuse_unwritable,
 )
 from cuteblas.cli.machines import versions
-from cuteblas.cli.samples import Sample, product, random_copies, random_samples
+from cuteblas.cli.samples import Sample, sample_named
 from cuteblas.cli.terminal import wrapped
 from cuteblas.cli.workers import Workers
 from cuteblas.planning.cost import CostError
 from cuteblas.planning.cost.fit import Measured, Regret, fit, regrets
 from cuteblas.planning.devices import DEVICES, device_named
 from cuteblas.planning.plan import Alternative
-from cuteblas.planning.problem import H200, DeviceInfo
+from cuteblas.planning.problem import H200, DeviceInfo, GemmProblem
 from cuteblas.planning.quantities import duration
 
-__all__ = ["is_product", "prepare", "product_named", "read"]
+from .samples import random_samples
+
+__all__ = ["is_product", "prepare", "read"]
 
 _SHOWN = 12                          # problems with the largest regret
 
@@ -204,13 +205,10 @@ def read(
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
             devices.append(DeviceInfo(**data["device"]))
-            copies = {sample.name: sample for sample in random_copies(data["copies"], data["seed"])}
             for name, times in data["seconds"].items():
                 gone = without.get(file.name, {}).get(name, ())
                 known = {row: seconds for row, seconds in times.items() if row not in gone}
-                problems.append(
-                    _read_again(copies.get(name) or product_named(name), devices[0], known)
-                )
+                problems.append(_read_again(sample_named(name), devices[0], known))
         except (CostError, KeyError, TypeError, ValueError) as error:
             raise CommandError(
                 f"{str(file)!r} has no measurements of this version of cuteblas: {error}"
@@ -248,7 +246,7 @@ def _again(machine: Any, options: Namespace, end: float) -> int:
             if is_product(problem.name) and (chosen not in ranked or gone):
                 wanted = {chosen, *[row for row in ranked if row not in gone][:2], *gone}
                 plans = [each for each in problem.all if str(each) in wanted]
-                tasks.append((file, Task(product_named(problem.name), problem.choice, plans)))
+                tasks.append((file, Task(sample_named(problem.name), problem.choice, plans)))
     files, found = {id(task): file for file, task in tasks}, dict[Path,
                                                                   dict[str, dict[str, float]]]()
     for task, times in timings(machine, "again", [task for _file, task in tasks], len(tasks), end):
@@ -287,37 +285,9 @@ def _refit(options: Namespace) -> int:
     return 0
 
 
-_NAME = re.compile(
-    r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) (?P<orders>[NT]{3})"
-    r"(?: by (?P<precision>\w+))?"
-)
-
-
 def is_product(name: str) -> bool:
     """Whether a sample's name is that of a product, and not of a permutation."""
-    return _NAME.fullmatch(name) is not None
-
-
-def product_named(name: str) -> Sample:
-    """The product of a sample's name.
-
-    Raises
-    ------
-    ValueError
-        If it is not one.
-    """
-    if (found := _NAME.fullmatch(name)) is None:
-        raise ValueError(f"{name!r} is not a product")
-    batch = (int(found["batch"]),) if found["batch"] else ()
-    return product(
-        found["dtype"],
-        int(found["m"]),
-        int(found["n"]),
-        int(found["k"]),
-        batch,
-        found["orders"],
-        found["precision"] or "auto",
-    )
+    return isinstance(sample_named(name).problem, GemmProblem)
 
 
 # -- what is said ----------------------------------------------------------------------------------
@@ -358,7 +328,7 @@ class _Compiler:
     """A machine that times nothing; a context manager."""
 
     def __init__(self, device: DeviceInfo):
-        self.device, self._workers = device, Workers(device)
+        self.device, self._workers = device, Workers()
         self.kernels, self.failed, self.ready = set[str](), list[str](), 0
 
     def __enter__(self) -> _Compiler:
@@ -369,7 +339,7 @@ class _Compiler:
 
     def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
         """Begin to make plans and to compile their kernels."""
-        return self._workers.submit(make, sample, [str(each) for each in alternatives])
+        return self._workers.submit(make, sample, [*map(str, alternatives)], self.device)
 
     def times(self, sample: Sample, alternatives: Sequence[Alternative],
               plans: Sequence[Made]) -> list[float | None]:

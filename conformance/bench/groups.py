@@ -32,7 +32,6 @@ from cuteblas.cli.measurements import (
     product_cases,
     random_array,
 )
-from cuteblas.cli.permutations import random_permutations
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine
@@ -57,6 +56,7 @@ from cuteblas.planning.variants import CHOSEN, variants
 from cuteblas.runtime.architectures import target_architecture
 
 from .products import random_products, timed_products
+from .samples import random_permutations
 
 __all__ = ["GROUPS", "Selection", "engine_of"]
 
@@ -140,7 +140,7 @@ def bank_conflicts(plan: Plan) -> str:
 def _sized(which: Selection, operation: str) -> Selection:
     """A selection of named kernels with the sizes for which they are compared, unless it has
     others."""
-    usual = which.variants and not (which.sizes or which.permutations)
+    usual = which.variants and not which.sizes
     return replace(which, sizes=_VARIANT_SIZES[operation]) if usual else which
 
 
@@ -156,7 +156,7 @@ def _gemm(machine: Any, which: Selection) -> Measured:
 
 def _transpose(machine: Any, which: Selection) -> Measured:
     which = which if which.random else _sized(which, "copy")
-    cases = move_cases(which) if which.sizes or which.permutations or not which.random else []
+    cases = move_cases(which) if which.sizes or not which.random else []
     cases += random_permutations(
         which.random,
         which.seed,

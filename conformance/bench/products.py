@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
@@ -21,13 +20,14 @@ from cuteblas.cli.explain import operand
 from cuteblas.cli.machines import Gpu
 from cuteblas.cli.measurements import Row, Selection, multiplied
 from cuteblas.cli.samples import numbers
-from cuteblas.cli.workers import Workers, device_of_workers
+from cuteblas.cli.workers import Workers
 from cuteblas.engines.memory import Memory
 from cuteblas.engines.settings import limited
 from cuteblas.functions import explain
 from cuteblas.functions.algorithms import Algorithm
 from cuteblas.functions.explain import explain_product_of
 from cuteblas.planning.floors import floor_of
+from cuteblas.planning.problem import DeviceInfo
 from cuteblas.runtime.architectures import target_architecture
 
 __all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report",
@@ -139,9 +139,8 @@ def timed_products(
 ) -> Iterator[Row]:
     """A row for each product; kernels are compiled in other processes meanwhile."""
     device = limited(runtime.device_info()) if isinstance(machine, Gpu) else None
-    with nullcontext() if device is None else Workers(device, spared=1) as workers:
-        ready: list[Future[None] | None]
-        ready = [None if workers is None else workers.submit(_compile, each, precision)
+    with nullcontext() if device is None else Workers(spared=1) as workers:
+        ready = [workers.submit(_compile, each, precision, device) if workers and device else None
                  for each in products]
         for each, compiled in zip(products, ready, strict=True):
             if compiled is not None:
@@ -160,10 +159,9 @@ def memories(each: RandomProduct) -> Iterator[Memory]:
             for extents, order in zip(each.shapes, orders, strict=True))
 
 
-def _compile(each: RandomProduct, precision: str) -> None:
+def _compile(each: RandomProduct, precision: str, device: DeviceInfo) -> None:
     """Plan, and compile the kernels into the cache; what fails will fail again where it is
     reported."""
-    device = device_of_workers()
     try:
         x1, x2, out = memories(each)
         plan = explain_product_of(x1, x2, out, device, "", Algorithm(precision)).plan

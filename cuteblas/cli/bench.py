@@ -19,15 +19,16 @@ import json
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import runtime
 from ..blas.types import dtype_named
 from ..functions import backend
 from ..functions.algorithms import PRECISIONS
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
-from .explain import permuted_axes, shapes
+from .explain import shapes
 from .machines import Gpu, Host, host_versions, versions
 from .measurements import (
     COPY_DTYPES,
@@ -39,13 +40,14 @@ from .measurements import (
     products,
     transposes,
 )
-from .permutations import Permutation
+from .permutations import Permutation, permutation
 from .progress import Progress
 from .terminal import wrapped
 
 __all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "WIDTHS", "Group",
            "machine_of", "measure", "number", "selected", "verdict"]
 
+_S = TypeVar("_S", bound=Selection)
 Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
 """By name: what counts and measures the cases of a machine and a selection."""
@@ -104,7 +106,7 @@ def run(options: Namespace) -> int:
     CommandError
         Without a GPU, and for what a group does not take.
     """
-    which = Selection(**selected(options))
+    which = selected(options, Selection)
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")
     with nullcontext() if options.backend == "numpy" else backend("numpy"):
@@ -119,21 +121,15 @@ def run(options: Namespace) -> int:
         )
 
 
-def selected(options: Namespace) -> dict[str, Any]:
-    """What the options say of a :class:`Selection`."""
-    permutations = tuple(size for size in options.sizes if isinstance(size, Permutation))
-    if permutations and options.groups != ["transpose"]:
+def selected(options: Namespace, kind: type[_S]) -> _S:
+    """What the options say of a selection."""
+    if any(isinstance(size, Permutation) for size in options.sizes) and options.groups != ["transpose"]:
         raise CommandError(
             "permutations of axes and transposes in place need the group transpose alone"
         )
-    return {
-        "sizes": tuple(size for size in options.sizes if not isinstance(size, Permutation)),
-        "permutations": permutations,
-        "dtypes": tuple(options.dtypes),
-        "orders": tuple(options.orders),
-        "precision": options.precision,
-        "repeats": options.repeats,
-    }
+    given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x
+                             for name, x in vars(options).items()}
+    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
 
 
 def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
@@ -177,10 +173,9 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
         with Progress(name, count) as progress:
             for row in found:
                 if not rows:
-                    progress.print(
-                        _line(row, lambda key, value: COLUMNS[key][0].replace("CuPy", rival))
-                    )
-                progress.print(_line(row, lambda key, value: COLUMNS[key][1](value)))
+                    progress.print(_line({key: COLUMNS[key][0].replace("CuPy", rival)
+                                          for key in row}))
+                progress.print(_line({key: COLUMNS[key][1](value) for key, value in row.items()}))
                 progress.advance(not rows or row["case"] != rows[-1]["case"])
                 rows.append(row)
                 if file is not None:
@@ -217,9 +212,8 @@ def _size(text: str) -> tuple[int, ...] | Permutation:
         )
     if axes is None:
         return extents
-    extents *= 2 if axes == "inplace" and len(extents) == 1 else 1
     try:
-        return Permutation(extents, permuted_axes(extents, axes), axes == "inplace")
+        return permutation(extents * 2 if len(extents) == 1 else extents, axes)
     except ValueError as error:
         raise ArgumentTypeError(error) from None
 
@@ -266,7 +260,6 @@ WIDTHS = {"case": 41, "kernel": 12}
 """Characters of the columns that hold text."""
 
 
-def _line(row: Row, text: Callable[[str, Any], str]) -> str:
-    cells = ((key, text(key, value)) for key, value in row.items())
+def _line(cells: Mapping[str, str]) -> str:
     return " ".join(f"{cell:<{WIDTHS[key]}}" if key in WIDTHS else f"{cell:>9}"
-                    for key, cell in cells).rstrip()
+                    for key, cell in cells.items()).rstrip()

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from functools import partial
-from math import prod
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -28,13 +27,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import runtime
-from .._dtypes import dtype
 from ..planning.cost import Costs, written
 from ..planning.cost.fit import Measured, Regret, fit, regrets
 from ..planning.gemm.contraction import alternatives
 from ..planning.gemm.dispatch import gemm_choice
 from ..planning.plan import Alternative, Plan
-from ..planning.problem import CopyProblem, DeviceInfo
+from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem
 from ..planning.quantities import duration
 from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
@@ -42,8 +40,8 @@ from ..runtime.ring import processors as usable
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import NUMBERS_BYTES, Sample, numbers, random_samples
-from .workers import Workers, device_of_workers
+from .samples import NUMBERS_BYTES, Sample, numbers, usual_samples
+from .workers import Workers
 
 __all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "ends",
            "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
@@ -91,7 +89,7 @@ def run(options: Namespace) -> int:
         about = versions()
         print_about(about)
         with Card(runtime.device_info()) as machine:
-            samples = random_samples()
+            samples = usual_samples()
             first, last = ends(options.seconds)
             problems = measured(machine, samples, first)
             before = summary(regrets(problems, machine.device))
@@ -189,9 +187,8 @@ def task_of(sample: Sample, device: DeviceInfo) -> Task:
     return Task(sample, choice, list(wanted.values()), everything)
 
 
-def make(sample: Sample, names: Sequence[str]) -> list[Made]:
+def make(sample: Sample, names: Sequence[str], device: DeviceInfo) -> list[Made]:
     """The plans of these names with their kernels compiled, in a process of :class:`Workers`."""
-    device = device_of_workers()
     by_name = {str(each): each for each in alternatives_of(sample, device)}
     made: list[Made] = []
     for name in names:
@@ -358,13 +355,13 @@ class Card:
 
     def __init__(self, device: DeviceInfo):
         self.device = device
-        self._gpu, self._workers = Gpu(), Workers(device, spared=1)
+        self._gpu, self._workers = Gpu(), Workers(spared=1)
         self._xp, self._sources = self._gpu.rival, dict[tuple[str, int], Any]()
         free, _total = self._xp.cuda.runtime.memGetInfo()
-        self._largest, self._largest_copy = (min(most, part // NUMBERS_BYTES * NUMBERS_BYTES)
-                                             for most, part in ((_LARGEST, free // 64),
-                                                                (_LARGEST_COPY, free // 8)))
-        self._target = self._xp.empty(max(self._largest, self._largest_copy), np.uint8)
+        self._most = {kind: min(most, free // parts // NUMBERS_BYTES * NUMBERS_BYTES)
+                      for kind, most, parts in ((GemmProblem, _LARGEST, 64),
+                                                (CopyProblem, _LARGEST_COPY, 8))}
+        self._target = self._xp.empty(max(self._most.values()), np.uint8)
 
     def __enter__(self) -> Card:
         return self
@@ -374,7 +371,7 @@ class Card:
 
     def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
         """Begin to make plans and to compile their kernels."""
-        return self._workers.submit(make, sample, [str(each) for each in alternatives])
+        return self._workers.submit(make, sample, [*map(str, alternatives)], self.device)
 
     def times(self, sample: Sample, alternatives: Sequence[Alternative],
               plans: Sequence[Made]) -> list[float | None]:
@@ -398,25 +395,18 @@ class Card:
         return [by_index.get(index) for index in range(len(plans))]
 
     def _addresses(self, sample: Sample) -> tuple[int, ...] | None:
-        """Of the problem's operands, which are of normal or small numbers; ``None`` if they are too
-        large."""
-        target = self._target.data.ptr
-        if isinstance(sample.problem, CopyProblem):
-            copy = sample.problem       # slices and reversed axes reach further than their elements
-            reach = sum((n - 1) * max(0, stride)
-                        for n, stride in zip(copy.shape, copy.src_strides, strict=True))
-            if max(sample.offset + (1 + reach) * copy.itemsize,
-                   copy.bytes // 2) > self._largest_copy:
-                return None
-            return self._source("float32", self._largest_copy) + sample.offset, target
-        p = sample.problem
-        if (
-            max(p.m * p.k, p.n * p.k, p.m * p.n) * prod(p.batch) * dtype(sample.dtype).bytes
-            > self._largest
-        ):
+        """Of the problem's operands, which are of normal or small numbers, and of its result;
+        ``None`` if one is too large."""
+        tensors, most = list(sample.problem.tensors), self._most[type(sample.problem)]
+        # slices and reversed axes reach further than their elements
+        reach = max(item * (1 + sum((n - 1) * max(0, stride) for n, stride in modes))
+                    for _role, item, modes in tensors)
+        if sample.offset + reach > most:
             return None
-        source = self._source(sample.dtype, 2 * self._largest)
-        return source, source + self._largest, target
+        name = "float32" if isinstance(sample.problem, CopyProblem) else sample.dtype
+        operands = range(sample.offset, (len(tensors) - 1) * most, most)
+        source = self._source(name, len(operands) * most)
+        return *(source + begin for begin in operands), self._target.data.ptr
 
     def _source(self, name: str, nbytes: int) -> int:
         """The address of memory that is full of numbers of a type."""

@@ -53,7 +53,7 @@ class Calls:
         Calls with an argument that has no hash.
     """
 
-    library, hooks, title, width, columns = "", "", "", 0, 0
+    library, hooks, title, width = "", "", "", 0
     budget, seconds = 0.0, 0.0          # for all, and for each kind of call
 
     def __init__(self) -> None:
@@ -64,12 +64,6 @@ class Calls:
     def begin(self) -> None:
         """Start counting."""
         import_module(self.hooks).SWITCH.watch = self.note
-
-    def end(self) -> None:
-        """Stop counting."""
-        hooks: Any = sys.modules.get(self.hooks)  # no program but one that imports CuPy has them
-        if hooks is not None:
-            hooks.SWITCH.watch = None
 
     def note(
         self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any] | None = None
@@ -98,7 +92,9 @@ class Calls:
         machine : Gpu or Host, optional
             The clock.
         """
-        self.end()
+        hooks: Any = sys.modules.get(self.hooks)  # no program but one that imports CuPy has them
+        if hooks is not None:
+            hooks.SWITCH.watch = None
         if not self.calls:
             return
         machine = machine or (Host() if self.library == "NumPy" else Gpu())
@@ -108,7 +104,8 @@ class Calls:
         )
         names = "  ".join(f"{name:>{self.width}}" for name in ("cuteblas", self.library))
         yield f"  {'calls':>9}  {names}  ratio  call"
-        start, missing, sums = perf_counter(), self.unknown, np.zeros(self.columns)
+        # of calls of CuPy arrays, on the device and on the host
+        start, missing, sums = perf_counter(), self.unknown, np.zeros(4 if self.title else 2)
         for kind, count in sorted(self.calls.items(), key=lambda each: -each[1] * _work(each[0])):
             found = self.timed(machine, kind) if perf_counter() - start < self.budget else None
             if found is None:
@@ -133,7 +130,7 @@ class CupyCalls(Calls):
 
     library, hooks, width = "CuPy", "cuteblas.array.hooks", 20
     title = " on the device (and on the host)"
-    columns, budget, seconds = 4, 30.0, 0.2
+    budget, seconds = 30.0, 0.2
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
         """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
@@ -165,7 +162,7 @@ class NumpyCalls(Calls):
     """Calls of NumPy arrays, by the wall clock."""
 
     library, hooks, width = "NumPy", "cuteblas.array.numpy_hooks", 9
-    columns, budget, seconds = 2, 60.0, 0.5
+    budget, seconds = 60.0, 0.5
 
     def compared(self, machine: Any = None) -> Iterator[str]:
         """Report as above, with the hooks in force only around our own calls."""

@@ -13,15 +13,11 @@ from numpy.lib.format import MAGIC_PREFIX
 
 from .command import CommandError
 
-__all__ = ["DataError", "Task", "task"]
+__all__ = ["Task", "task"]
 
 _INSTALL = "pip install 'cuteblas[demo]'"
 _CORNER, _IMAGES = 96, 4        # extents of what the emulator works on
 _ARCHIVE = b"PK"                # how zip files begin, .npz among them
-
-
-class DataError(CommandError):
-    """There is nothing to work on; the message says why in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,13 @@ def task(files: Sequence[str]) -> Task:
 
     Raises
     ------
-    DataError
+    CommandError
         If a file cannot be read or multiplied, or scikit-learn is not installed.
     """
     if not files:
         return _digits()
     if len(files) > 2:
-        raise DataError(f"demo multiplies one or two .npy files, got {len(files)}")
+        raise CommandError(f"demo multiplies one or two .npy files, got {len(files)}")
     arrays = [_load(name) for name in files]
     names = [Path(name).name for name in files]
     title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
@@ -91,7 +87,7 @@ def _digits() -> Task:
     """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix
     of degree 2 of all digits."""
     if find_spec("sklearn") is None:
-        raise DataError(
+        raise CommandError(
             f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"
         )
     from sklearn.datasets import load_digits
@@ -115,24 +111,24 @@ def _load(name: str) -> np.ndarray:
         with open(name, "rb") as file:
             begins = file.read(len(MAGIC_PREFIX))
         if begins.startswith(_ARCHIVE):
-            raise DataError(
+            raise CommandError(
                 f"{name} holds several arrays; save the one to multiply with numpy.save"
             )
         if begins != MAGIC_PREFIX:
-            raise DataError(f"{name} is not a .npy file; numpy.save('x.npy', x) writes one")
+            raise CommandError(f"{name} is not a .npy file; numpy.save('x.npy', x) writes one")
         x = np.load(name, allow_pickle=False)
     except OSError as error:
-        raise DataError(
+        raise CommandError(
             f"{name or repr(name)} cannot be read: {error.strerror or error}"
         ) from error
     except (ValueError, EOFError, MemoryError) as error:
         if "allow_pickle" in str(error):
-            raise DataError(f"{name} holds Python objects, which are not numbers") from None
-        raise DataError(f"{name} cannot be read as a .npy file: {error}") from error
+            raise CommandError(f"{name} holds Python objects, which are not numbers") from None
+        raise CommandError(f"{name} cannot be read as a .npy file: {error}") from error
     if x.dtype.kind not in "biufc":
-        raise DataError(f"{name} holds {x.dtype}, which is not a type of numbers")
+        raise CommandError(f"{name} holds {x.dtype}, which is not a type of numbers")
     if not x.size or not x.ndim:
-        raise DataError(f"{name} has shape {x.shape}: there is nothing to multiply")
+        raise CommandError(f"{name} has shape {x.shape}: there is nothing to multiply")
     return x
 
 

@@ -29,12 +29,13 @@ from ..functions.algorithms import PRECISIONS, Algorithm, check_variant
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
 from ..planning.devices import DEVICES
-from ..planning.problem import H200, DeviceInfo
+from ..planning.problem import H200
 from .command import CommandError, Parser
+from .permutations import permutation
 from .pictures import picture
 from .terminal import paint, wrapped
 
-__all__ = ["operand", "permuted_axes", "shapes", "show"]
+__all__ = ["operand", "shapes", "show"]
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
 _MOST_DIGITS = 19
@@ -64,9 +65,9 @@ def configure(parser: Parser) -> None:
     parser.option("--order ORDERS",
                   "for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)",
                   default="CC")
-    parser.option("--precision",
+    parser.option("--precision NAME",
                   "the algorithm, as in cuteblas.matmul (default: %(default)s)",
-                  default="auto")
+                  default="auto", choices=PRECISIONS)
     parser.option("--variant VARIANT",
                   "plan with this kernel; python -m cuteblas kernels lists the names")
     parser.option("--device CARD",
@@ -115,12 +116,9 @@ def _explained(options: Namespace) -> Explanation:
             f"explain takes one or two shapes, and an order C or F (N or T) for each; got {len(given)} shapes and "
             f"orders {options.order!r}"
         )
-    if options.precision not in PRECISIONS:
-        raise ValueError(
-            f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {options.precision!r}"
-        )
     dtype, element = _dtype(options.dtype)
-    device, runs_on = _device(options.device)
+    card = device_for(options.device) or (runtime.device_info() if runtime.available() else H200)
+    device, runs_on = limited(card), f"{card.name}, planned without operands"
     operands = [operand(extents, dtype, order)
                 for (extents, _axes), order in zip(given, orders, strict=False)]
     if len(operands) == 2:
@@ -133,56 +131,14 @@ def _explained(options: Namespace) -> Explanation:
                                   Algorithm(options.precision, options.variant), element=element)
     check_variant(options.variant, "copy")
     (x,), ((_extents, axes),) = operands, given
-    if x.shape == () or (len(x.shape) < 2 and not axes):
+    if len(x.shape) < (1 if axes else 2):
         raise ValueError(
             f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product"
         )
-    order = permuted_axes(x.shape, axes or "")
-    view = Memory(
-        tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address
-    )
-    return explain_copy_of(
-        view,
-        x if axes == "inplace" else None,
-        device,
-        runs_on,
-        variant=options.variant,
-        element=element,
-    )
-
-
-def permuted_axes(extents: tuple[int, ...], axes: str) -> tuple[int, ...]:
-    """The axes that follow the colon of a shape; of ``inplace`` or nothing the last two, exchanged.
-
-    Raises
-    ------
-    ValueError
-        If the shape has no such axes.
-    """
-    count = len(extents)
-    if axes in ("", "inplace"):
-        if axes and (count < 2 or extents[-1] != extents[-2]):
-            raise ValueError(
-                f"a transpose in place needs two equal last extents, got the shape {extents}"
-            )
-        return (*range(count - 2), count - 1, count - 2)
-    order = tuple(map(int, axes.split(",")))
-    if sorted(order) != list(range(count)):
-        raise ValueError(
-            f"the axes of a permutation of {extents} are 0 to {count - 1} in some order, got {axes}"
-        )
-    return order
-
-
-def _device(name: str | None) -> tuple[DeviceInfo, str]:
-    """The card to plan for, and words for it."""
-    card = device_for(name)
-    if card is None and runtime.available():
-        return limited(
-            runtime.device_info()
-        ), f"{runtime.device_info().name}, planned without operands"
-    card = card or H200
-    return limited(card), f"{card.name}, planned without operands"
+    moved = permutation(x.shape, axes)
+    shape, strides = (tuple(extents[i] for i in moved.axes) for extents in (x.shape, x.strides))
+    return explain_copy_of(replace(x, shape=shape, strides=strides), x if moved.in_place else None,
+                           device, runs_on, variant=options.variant, element=element)
 
 
 def _dtype(name: str) -> tuple[np.dtype, str | None]:

@@ -15,59 +15,49 @@ from typing import Any
 
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation
-from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage
+from ..planning import H200, CopyProblem, Plan, Storage
 from ..planning.gemm.contraction import contraction_problem
 from ..planning.variants import CHOSEN, Variant, variants
 from .command import CommandError, Parser, did_you_mean
 from .explain import show
+from .samples import sample_named
 from .terminal import wrapped
 
 __all__ = ["example"]
 
-_N = 4096
-_TRANSPOSE = CopyProblem((_N, _N), (1, _N), (_N, 1), 4)
-_ROWS = CopyProblem((_N, _N), (_N, 1), (2 * _N, 1), 4)
+_SQUARE = "4096x4096x4096 NNN"
 
 
-def _product(element: str, output: str | None = None) -> GemmProblem:
-    """A square product of row-major matrices."""
-    return GemmProblem(_N, _N, _N, Operand(element, (_N, 1)), Operand(element, (1, _N)),
-                       Operand(output or element, (_N, 1)))
+def _product(name: str, output: str | None = None) -> Any:
+    """The product of a name, with a result of another type."""
+    problem: Any = sample_named(name).problem
+    return replace(problem, c=replace(problem.c, dtype=output or problem.c.dtype))
 
 
+_TRANSPOSE: Any = sample_named("float32 4096x4096").problem
+_ROWS = CopyProblem((4096, 4096), (4096, 1), (8192, 1), 4)
 _SHAPES = (64, 32, 16, 32), (16, 32, 512)
 _STRIDES = (32 * 16 * 32, 16 * 32, 32, 1), (32 * 512, 512, 1), (64 * 32, 32, 1)
 _CONTRACTION = contraction_problem("mpkq,kqn->nmp", _SHAPES, _STRIDES, (Storage("float32"),) * 3)
 
 # By operation, in the order in which they are tried.
-_EXAMPLES: dict[str, tuple[Any, ...]] = {"copy": (_TRANSPOSE, _ROWS),
-                                         "contraction": (_CONTRACTION,),
-                                         "gemm": (*map(_product,
-                                                       ("float32", "float16", "float64", "int8")),
-                                                  _product("float16", "float32"),
-                                                  _product("int8", "int32")),}
+_EXAMPLES: dict[str, tuple[Any, ...]] = {
+    "copy": (_TRANSPOSE, _ROWS),
+    "contraction": (_CONTRACTION,),
+    "gemm": (*(_product(f"{element} {_SQUARE}")
+               for element in ("float32", "float16", "float64", "int8")),
+             _product(f"float16 {_SQUARE}", "float32"), _product(f"int8 {_SQUARE}", "int32")),
+}
 # Of families, whose plan depends on the problem.
 _OWN_EXAMPLES: dict[str, Any] = {
-    "gemm_simt": replace(_product("float32"), precision="ieee"),
-    "gemm_thin": replace(
-        _product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1))
-    ),
-    "gemm_outer": replace(_product("complex64"), k=1),
-    "gemm_modular": replace(_product("float64"), precision="modular"),
-    "gemm_skinny": replace(
-        _product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1))
-    ),
-    "gemm_batched": GemmProblem(
-        3,
-        3,
-        3,
-        Operand("float32", (3, 1), (9,)),
-        Operand("float32", (1, 3), (9,)),
-        Operand("float32", (3, 1), (9,)),
-        (100_000,)
-    ),
-    "gemm_mma": replace(_product("float64"), precision="ieee"),
-    "transpose_in_place": replace(_TRANSPOSE, in_place=True)
+    "gemm_simt": _product(f"float32 {_SQUARE} by ieee"),
+    "gemm_thin": _product("float32 4096x1x4096 NNN"),
+    "gemm_outer": _product("complex64 4096x4096x1 NNN"),
+    "gemm_modular": _product(f"float64 {_SQUARE} by modular"),
+    "gemm_skinny": _product("float32 4096x64x4096 NNN"),
+    "gemm_batched": _product("float32 100000x3x3x3 NNN"),
+    "gemm_mma": _product(f"float64 {_SQUARE} by ieee"),
+    "transpose_in_place": replace(_TRANSPOSE, in_place=True),
 }
 
 

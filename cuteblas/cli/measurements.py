@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import inf, prod
 from typing import Any
 
@@ -44,9 +45,9 @@ class Selection:
 
     Attributes
     ----------
-    sizes : tuple of tuple of int
-        One extent: squares. Two: a transpose. Three: a product, M, N, K. None at all: the usual
-        ones.
+    sizes : tuple of tuple of int and Permutation
+        One extent: squares. Two: a transpose. Three: a product, M, N, K. A permutation: a transpose
+        of any shape. None at all: the usual ones.
     dtypes : tuple of str
         Element types; none at all: the usual ones.
     orders : tuple of str
@@ -55,18 +56,15 @@ class Selection:
         As in :func:`cuteblas.matmul`.
     repeats : int
         Timings of which the median is taken.
-    permutations : tuple of Permutation
-        Transposes of any shape, after those of the sizes.
     sustained : float
         Seconds for which each product is called without a pause before it is timed for as long.
     """
 
-    sizes: tuple[tuple[int, ...], ...] = ()
+    sizes: tuple[Any, ...] = ()
     dtypes: tuple[str, ...] = ()
     orders: tuple[str, ...] = ORDERS
     precision: Precision = "auto"
     repeats: int = 11
-    permutations: tuple[Permutation, ...] = ()
     sustained: float = 0.0
 
     def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
@@ -182,17 +180,10 @@ def transposes(machine: Any, which: Selection) -> Measured:
 
 def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
     """Type and permutation of every transpose."""
-    usual = () if which.permutations else ((8192,), (8191, 8193))
-    sizes = [
-        Permutation(size * 2 if len(size) == 1 else size)
-        for size in which.sizes or usual
-        if len(size) < 3
-    ]
-    return [
-        (dtype, size)
-        for dtype in which.types(COPY_DTYPES)
-        for size in (*sizes, *which.permutations)
-    ]
+    sizes = [size if isinstance(size, Permutation) else Permutation(size * 2 if len(size) == 1 else size)
+             for size in which.sizes or ((8192,), (8191, 8193))
+             if isinstance(size, Permutation) or len(size) < 3]
+    return [*product(which.types(COPY_DTYPES), sizes)]
 
 
 def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:

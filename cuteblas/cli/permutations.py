@@ -1,17 +1,11 @@
-"""Permutations of axes that ``bench transpose`` measures: written out, in place, or drawn at
-random."""
+"""Permutations of axes that ``bench transpose`` and ``calibrate`` measure: written out or in place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log, prod
-from random import Random
 from typing import Any
 
-__all__ = ["Permutation", "random_permutations"]
-
-_BYTES, _MODES, _LONGEST = (1 << 20, 1 << 28), (2, 3, 3, 4, 4, 5, 6, 7, 8, 10, 14, 20, 26), 300
-_SLICED, _REVERSED, _MOST_BEYOND = 0.07, 0.14, 7
+__all__ = ["Permutation", "permutation"]
 
 
 @dataclass(frozen=True)
@@ -56,35 +50,25 @@ class Permutation:
         return x[..., :self.extents[-1]][tuple(part)].transpose(self.axes)
 
 
-def random_permutations(count: int, seed: int,
-                        sizes: dict[str, int]) -> list[tuple[str, Permutation]]:
-    """Random permutations of random types, which are given with the bytes of an element: 1 to 256
-    MiB, 2 to 26 modes of 1 to 300 elements (of two, as many as there have to be), some of slices,
-    some reversed.
+def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
+    """The permutation by the axes that follow the colon of a shape; of ``inplace`` or nothing, the
+    last two are exchanged.
+
+    Raises
+    ------
+    ValueError
+        If the shape has no such axes.
     """
-    rng = Random(seed)
-    found: list[tuple[str, Permutation]] = []
-    while len(found) < count:
-        dtype = rng.choice(sorted(sizes))
-        elements = exp(rng.uniform(*map(log, _BYTES))) / sizes[dtype]
-        modes = rng.choice(_MODES)
-        if modes >= 14:
-            extents = [2] * min(modes, int(log(elements, 2)))
-        else:
-            weights = [rng.random() ** 1.5 + 0.05 for _ in range(modes)]
-            most = _LONGEST if modes > 2 else int(elements)
-            extents = [max(1, min(most, round(elements ** (weight / sum(weights)))))
-                       for weight in weights]
-            while prod(extents) < elements / 1.5 and (short := [n
-                                                                for n, extent in enumerate(extents)
-                                                                if extent < most]):
-                n = rng.choice(short)
-                extents[n] = min(most, max(extents[n] + 1, round(extents[n] * 1.3)))
-        axes = rng.sample(range(len(extents)), len(extents))
-        kind = rng.random()
-        if prod(extents) * sizes[dtype] >= _BYTES[0] // 2:
-            beyond = rng.randint(1, _MOST_BEYOND) if kind < _SLICED else 0
-            backwards = rng.randrange(len(extents)) if _SLICED <= kind < _REVERSED else None
-            found.append((dtype, Permutation(tuple(extents), tuple(axes), False, beyond,
-                                             backwards)))
-    return found
+    count = len(extents)
+    in_place = axes == "inplace"
+    if axes and not in_place:
+        order = tuple(map(int, axes.split(",")))
+        if sorted(order) != [*range(count)]:
+            raise ValueError(f"the axes of a permutation of {extents} are 0 to {count - 1} in some "
+                             f"order, got {axes}")
+        return Permutation(extents, order)
+    if in_place and (count < 2 or extents[-1] != extents[-2]):
+        raise ValueError(
+            f"a transpose in place needs two equal last extents, got the shape {extents}"
+        )
+    return Permutation(extents, (*range(count - 2), count - 1, count - 2), in_place)

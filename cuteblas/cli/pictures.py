@@ -13,7 +13,7 @@ from ..planning.pictures import owners
 from ..tutorial.transpose import TILE, SharedConfig
 from .terminal import Paint, side_by_side
 
-__all__ = ["bank_picture", "element_picture", "picture", "tile_picture"]
+__all__ = ["picture"]
 
 _MOST_CELLS = 16
 _BANKS, _BANK_BYTES = 32, 4
@@ -24,21 +24,14 @@ _WARP = 32
 def picture(plan: Plan, paint: Paint) -> list[str]:
     """The picture that goes with a plan; no lines if there is none."""
     if isinstance(plan.config, SharedConfig):
-        return element_picture(plan.config, paint)
-    return bank_picture(plan, paint) if isinstance(plan.config,
-                                                   TransposeConfig) else tile_picture(plan, paint)
+        return _element_picture(plan.config, paint)
+    if isinstance(plan.config, TransposeConfig):
+        return _bank_picture(plan.config, paint)
+    return _tile_picture(plan, paint)
 
 
-def tile_picture(plan: Plan, paint: Paint) -> list[str]:
-    """Which thread owns each part of a tile of C.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of a product; there are lines only if a kernel multiplies.
-    paint : Paint
-        Colours by warp.
-    """
+def _tile_picture(plan: Plan, paint: Paint) -> list[str]:
+    """Which thread, in the colour of its warp, owns each part of a tile of C."""
     found = owners(plan)
     if found is None:
         return []
@@ -60,20 +53,9 @@ def tile_picture(plan: Plan, paint: Paint) -> list[str]:
     return lines
 
 
-def bank_picture(plan: Plan, paint: Paint) -> list[str]:
+def _bank_picture(config: TransposeConfig, paint: Paint) -> list[str]:
     """The bank of shared memory in which each vector of a transpose's tile begins, without its
-    swizzle and with it.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of a copy; there are lines only if it passes through shared memory.
-    paint : Paint
-        Colours by bank.
-    """
-    config = plan.config
-    if not isinstance(config, TransposeConfig):
-        return []
+    swizzle and with it."""
     shared = config.shared
     # words of a chunk that the swizzle moves as one
     step_j = max(config.store, _BANK_BYTES) // config.word
@@ -110,7 +92,7 @@ def _banks(layouts: Mapping[str, Any], rows: Sequence[str], columns: Sequence[st
     return side_by_side(tables)
 
 
-def element_picture(config: SharedConfig, paint: Paint) -> list[str]:
+def _element_picture(config: SharedConfig, paint: Paint) -> list[str]:
     """The bank of shared memory of each element of a tile: in plain rows, and as a tutorial's
     transpose lays it out."""
     step = max(1, _BANK_BYTES // config.item)                          # elements of a bank

@@ -23,7 +23,7 @@ from typing import Any
 from ..array import patches
 from ..array.install import install, install_with_cupy
 from ..functions import stats
-from .command import PROGRAM, Parser, ended
+from .command import PROGRAM, CommandError, Parser, ended
 from .comparison import CupyCalls, NumpyCalls
 from .terminal import wrapped
 
@@ -64,7 +64,7 @@ def run(options: Namespace) -> int:
             file=sys.stderr
         )
         return 2
-    except _NoProgram as error:
+    except CommandError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.status
     counter = (NumpyCalls() if options.numpy else CupyCalls()) if options.compare else None
@@ -112,14 +112,6 @@ def run(options: Namespace) -> int:
 
 
 # -- programs as Python runs them ------------------------------------------------------------------
-class _NoProgram(Exception):
-    """There is nothing to run; the message says why. The status is Python's."""
-
-    def __init__(self, message: str, status: int = 1):
-        super().__init__(message)
-        self.status = status
-
-
 def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
     """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become those of the
     program."""
@@ -137,7 +129,7 @@ def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
     if folder is not None:
         return _found(folder)
     if os.path.isdir(full):
-        raise _NoProgram(f"can't find '__main__' module in {full!r}")
+        raise CommandError(f"can't find '__main__' module in {full!r}", 1)
     loader = SourceFileLoader("__main__", full)
     code = loader.source_to_code(loader.get_data(full), full)
     return _main(__file__=full, __loader__=loader, __cached__=None), code
@@ -145,7 +137,7 @@ def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
 
 def _first(arguments: list[str], of: str) -> str:
     if not arguments:
-        raise _NoProgram(f"{of} needs a program; {PROGRAM} run --help says more", 2)
+        raise CommandError(f"{of} needs a program; {PROGRAM} run --help says more")
     return arguments[0]
 
 
@@ -156,13 +148,12 @@ def _module(name: str, arguments: list[str]) -> tuple[ModuleType, CodeType]:
         if spec is not None and spec.submodule_search_locations is not None:
             spec, package = find_spec(f"{name}.__main__"), name
             if spec is None:
-                raise _NoProgram(
-                    f"No module named {package}.__main__; {package!r} is a package and cannot be directly executed"
-                )
+                raise CommandError(f"No module named {package}.__main__; {package!r} is a package "
+                                   "and cannot be directly executed", 1)
     except ModuleNotFoundError as error:
-        raise _NoProgram(str(error)) from None
+        raise CommandError(error, 1) from None
     if spec is None:
-        raise _NoProgram(f"No module named {name}")
+        raise CommandError(f"No module named {name}", 1)
     sys.argv[0] = spec.origin or name
     return _found(spec)
 
@@ -170,7 +161,7 @@ def _module(name: str, arguments: list[str]) -> tuple[ModuleType, CodeType]:
 def _found(spec: ModuleSpec) -> tuple[ModuleType, CodeType]:
     code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
     if code is None:
-        raise _NoProgram(f"No code object available for {spec.name}")
+        raise CommandError(f"No code object available for {spec.name}", 1)
     return _main(__file__=spec.origin, __loader__=spec.loader, __package__=spec.parent,
                  __spec__=spec, __cached__=spec.cached), code
 
@@ -208,50 +199,44 @@ def report() -> str:
     refused = hooks.SWITCH.refused if hooks is not None else "the hooks did not fit CuPy"
     if refused is not None:
         return wrapped(f"CuPy ran all products: {refused}")
-    counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
+    counts = _counts()
     if not counts:
         return "cuteblas: the program made no product of CuPy arrays"
-    calls = [(function, route, n) for (function, group, route), n in counts.items()
-             if group == "calls"]
-    total = sum(n for _, _, n in calls)
-    served = total - sum(n for _, route, n in calls if route.startswith(_DELEGATED)
+    calls = [(route, n) for (_, group, route), n in counts.items() if group == "calls"]
+    total = sum(n for _, n in calls)
+    served = total - sum(n for route, n in calls if route.startswith(_DELEGATED)
                          or route in _BY_OTHERS)
-    return wrapped(
-        "\n".join(
-            [
-                f"cuteblas ran {served} of {total} products and copies on its own kernels",
-                *_lines(counts)
-            ]
-        )
-    )
+    return _listed(f"cuteblas ran {served} of {total} products and copies on its own kernels",
+                   counts)
 
 
 def report_on_numpy(refused: str | None = None) -> str:
     """What became of the products and copies of NumPy arrays, as lines of text."""
     if refused is not None:
         return wrapped(f"NumPy ran all products: {refused}")
-    counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
+    counts = _counts()
     calls = sum(n for (_, group, _), n in counts.items() if group == "calls")
     if not calls:
         return "cuteblas: no product or copy of NumPy arrays in the program was large enough for cuteblas"
     there = sum(n for (_, group, detail), n in counts.items() if group == "moved"
                 and detail.startswith("to "))
-    first = f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of them on a GPU"
-    return wrapped("\n".join([first, *_lines(counts)]))
+    return _listed(f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of "
+                   "them on a GPU", counts)
 
 
-def _lines(counts: dict[tuple[str, str, str], int]) -> list[str]:
-    return [
+def _listed(title: str, counts: dict[tuple[str, str, str], int]) -> str:
+    """Counters as lines under a title."""
+    return wrapped("\n".join([title, *(
         f"  {n:>9}  {function}: {f'copied {detail}' if group == 'copies' else detail.removeprefix(_DELEGATED)}"
         for (function, group, detail), n in counts.items()
-    ]
+    )]))
 
 
-def _counts(counted: dict[str, dict[str, dict[str, int]]],
-            without: Counter[tuple[str, str]]) -> dict[tuple[str, str, str], int]:
+def _counts() -> dict[tuple[str, str, str], int]:
     """Counters by function, group and detail, the largest of each group first."""
+    without = Counter(patches.MADE_BY_CHECKS)
     rows = {(function, group, detail): n - (without[function, detail] if group == "calls" else 0)
-            for function, groups in counted.items() for group, details in groups.items()
+            for function, groups in stats().items() for group, details in groups.items()
             for detail, n in details.items()}
-    return {key: n for key, n in sorted(rows.items(),
-                                        key=lambda row: (row[0][0], row[0][1], -row[1])) if n > 0}
+    ranked = sorted(rows.items(), key=lambda row: (*row[0][:2], -row[1]))
+    return {key: n for key, n in ranked if n > 0}

@@ -1,10 +1,10 @@
-"""Random products and copies that ``calibrate`` measures."""
+"""The products and copies that ``calibrate`` measures; what each is follows from its name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import exp, log, prod
-from random import Random
+import re
+from dataclasses import replace
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -12,27 +12,17 @@ import numpy as np
 from .._dtypes import dtype
 from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
-from .permutations import random_permutations
+from .explain import shapes
+from .permutations import Permutation, permutation
 
-__all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product", "random_copies",
-           "random_products", "random_samples"]
+__all__ = ["NUMBERS_BYTES", "Sample", "copied", "numbers", "product", "sample_named",
+           "usual_samples"]
 
 NUMBERS_BYTES = 1 << 24
 """Of :func:`numbers`."""
 
-_DTYPES = {"float32": 6, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 4, "complex128": 2,
-           "int8": 1, "int16": 1, "int32": 2, "int64": 2, "uint8": 1, "bool": 1}
-_KINDS = ("square", "square", "thin", "thin", "few", "few", "batched", "batched", "tiny", "tiny",
-          "deep", "any", "any", "outer")
-_MOST_BYTES = 1 << 27                # of an operand
-_MOST_SECONDS = 2e-3
-_LARGE = {"float32": 4, "float32 ieee": 2, "float32 tf32": 2, "float16": 4, "bfloat16": 2,
-          "float64": 4, "complex64": 2, "complex128": 3}
-_LARGE_BYTES, _LARGE_SECONDS = 1 << 28, 2e-2
-# Real multiply-adds in a second, roughly: no product may take long.
-_RATES = {"float16": 3e14, "bfloat16": 3e14, "float32": 4e13, "complex64": 4e13, "float64": 2e13,
-          "complex128": 2e13, "bool": 2e12}
-_INTEGERS = 5e12
+_PRODUCT = re.compile(r"(\w+) (?:(\d+)x)?(\d+)x(\d+)x(\d+) ([NT]{3})(?: by (\w+))?")
+_COPY = re.compile(r"(\w+) (\S+)(?: of rows of (\d+))?(?: with axis (\d+) reversed)?")
 
 
 class Sample(NamedTuple):
@@ -45,59 +35,33 @@ class Sample(NamedTuple):
     offset: int = 0
 
 
-def random_samples(
-    products: int = 300, large: int = 100, copies: int = 200, seed: int = 0
-) -> list[Sample]:
-    """Problems of all kinds in turns, so that whenever time runs out there are some of each."""
-    kinds = (
-        list(random_products(products, seed)),
-        list(large_products(large, seed)),
-        list(random_copies(copies, seed)),
-    )
-    places = [((i + 0.5) / len(group), sample) for group in kinds for i, sample in enumerate(group)]
-    return [sample for _place, sample in sorted(places, key=lambda each: each[0])]
+def usual_samples() -> list[Sample]:
+    """Random problems of all kinds in turns, so that whenever time runs out there are some of each.
+    ``conformance/bench/samples.py`` drew them."""
+    names = files("cuteblas.cli").joinpath("problems.txt").read_text("utf-8")
+    return [sample_named(name) for name in names.splitlines()]
 
 
-def random_products(count: int, seed: int) -> Iterator[Sample]:
-    """Products of all types: square, thin, of a vector or a few, batches, tiny ones too, long sums
-    and short ones; operands and results in every order.
+def sample_named(name: str) -> Sample:
+    """The problem of a name: ``"float32 8x64x32x16 NTN by ieee"``, ``"int8 64x12:1,0 of rows of
+    14"``.
+
+    Raises
+    ------
+    ValueError
+        If it is not one of a problem.
     """
-    rng = Random(seed)
-    while count > 0:
-        name = rng.choices(list(_DTYPES), list(_DTYPES.values()))[0]
-        kind = rng.choice(_KINDS)
-        m, n, k, batch = _extents(rng, kind)
-        orders = "".join(rng.choice("NNT") for _ in range(3))
-        if _fits(name, m, n, k, batch, _MOST_BYTES, _MOST_SECONDS):
-            yield product(name, m, n, k, batch, orders)
-            count -= 1
-
-
-def large_products(count: int, seed: int) -> Iterator[Sample]:
-    """Products that fill a GPU: squares and rectangles of the floating types from 512 on, float32
-    also by the native and by one rounded product.
-    """
-    rng = Random(seed)
-    while count > 0:
-        name, _, precision = rng.choices(list(_LARGE), list(_LARGE.values()))[0].partition(" ")
-        step = rng.choice((1, 8, 64, 256))
-
-        def extent(step: int = step) -> int:
-            return round(exp(rng.uniform(log(512), log(8192)))) // step * step
-
-        m, n, k = (extent(),) * 3 if rng.random() < 0.7 else (extent(), extent(), extent())
-        orders = rng.choice("NT") + rng.choice("NT") + "N"
-        if _fits(name, m, n, k, (), _LARGE_BYTES, _LARGE_SECONDS):
-            yield product(name, m, n, k, (), orders, precision or "auto")
-            count -= 1
-
-
-def _fits(name: str, m: int, n: int, k: int, batch: tuple[int, ...], most_bytes: int,
-          most_seconds: float) -> bool:
-    """Whether operands are small and the product is short enough."""
-    work = m * n * k * prod(batch) * (4 if name.startswith("complex") else 1)
-    nbytes = max(m * k, n * k, m * n) * prod(batch) * dtype(name).bytes
-    return work / _RATES.get(name, _INTEGERS) <= most_seconds and nbytes <= most_bytes
+    if found := _PRODUCT.fullmatch(name):
+        element, batch, m, n, k, orders, precision = found.groups()
+        return product(element, int(m), int(n), int(k), (int(batch),) if batch else (), orders,
+                       precision or "auto")
+    if (found := _COPY.fullmatch(name)) is None:
+        raise ValueError(f"{name!r} is not a problem")
+    element, text, row, axis = found.groups()
+    ((extents, axes),) = shapes(text)
+    return copied(element, replace(permutation(extents, axes),
+                                   beyond=int(row) - extents[-1] if row else 0,
+                                   backwards=int(axis) if axis else None))
 
 
 def product(
@@ -118,67 +82,28 @@ def product(
                   GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)
 
 
-def _extents(rng: Random, kind: str) -> tuple[int, int, int, tuple[int, ...]]:
-    """M, N, K and the batch."""
-    step = rng.choice((1, 1, 4, 16, 64))
-
-    def extent(least: int, most: int) -> int:
-        drawn = round(exp(rng.uniform(log(least), log(most))))
-        return max(1, drawn // step * step) if drawn >= step else drawn
-
-    if kind == "square":
-        return *(extent(64, 6144),) * 3, ()
-    if kind in ("thin", "few"):
-        m, n, k = extent(512, 1 << 17), rng.randint(1, 128 if kind == "thin"
-                                                    else 8), extent(64, 4096)
-        m, k = (k, m) if kind == "few" and rng.random() < 0.4 else (m, k)
-        return *((m, n, k) if rng.random() < 0.6 else (n, m, k)), ()
-    if kind == "batched":
-        return extent(8, 512), extent(8, 512), extent(8, 512), (rng.choice((2, 3, 8, 16, 50, 200)),)
-    if kind == "tiny":
-        extents = (extent(2, 64),) * 3 if rng.random() < 0.5 else (extent(1, 64), extent(1, 64),
-                                                                   extent(1, 64))
-        return *extents, (extent(64, 1 << 17),)
-    if kind == "deep":
-        return extent(1, 256), extent(1, 256), extent(4096, 1 << 18), ()
-    if kind == "outer":
-        return extent(64, 8192), extent(64, 8192), rng.randint(1, 32), ()
-    return extent(32, 8192), extent(32, 8192), extent(32, 8192), ()
-
-
-_ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
-
-
-def random_copies(count: int, seed: int) -> Iterator[Sample]:
-    """Permutations of axes that are written out in C order."""
-    for name, permutation in random_permutations(count, seed, _ITEMS):
-        memory = np.empty(permutation.memory(), name)
-        x = permutation.of(memory)
-        strides, target = (
-            tuple(s // x.itemsize for s in y)
-            for y in (x.strides, contiguous_strides(x.shape, x.itemsize))
-        )
-        offset = x.ctypes.data - memory.ctypes.data
-        alignment = Memory(x.shape, x.strides, x.dtype, offset).alignment
-        yield Sample(
-            f"{name} {permutation}",
-            CopyProblem(x.shape, strides, target, x.itemsize, alignment),
-            name,
-            offset,
-        )
+def copied(name: str, moved: Permutation) -> Sample:
+    """A permutation of axes that is written out in C order."""
+    memory = np.empty(moved.memory(), name)
+    x = moved.of(memory)
+    strides, target = (tuple(s // x.itemsize for s in y)
+                       for y in (x.strides, contiguous_strides(x.shape, x.itemsize)))
+    offset = x.ctypes.data - memory.ctypes.data
+    alignment = Memory(x.shape, x.strides, x.dtype, offset).alignment
+    return Sample(f"{name} {moved}",
+                  CopyProblem(x.shape, strides, target, x.itemsize, alignment), name, offset)
 
 
 def numbers(name: str) -> np.ndarray:
     """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place
     of a complex one."""
-    rng, count = np.random.default_rng(0), NUMBERS_BYTES // dtype(name).bytes
+    row, rng = dtype(name), np.random.default_rng(0)
+    count = NUMBERS_BYTES // row.bytes
+    if row.kind not in "fc":
+        return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)
     if name in ("float64", "complex128"):
         return rng.standard_normal(NUMBERS_BYTES // 8)
-    if name in ("float32", "complex64"):
-        return rng.standard_normal(NUMBERS_BYTES // 4, dtype=np.float32)
-    if name == "float16":
-        return rng.standard_normal(count, dtype=np.float32).astype(np.float16)
+    x = rng.standard_normal(count if row.bytes == 2 else NUMBERS_BYTES // 4, dtype=np.float32)
     if name == "bfloat16":                                         # which NumPy has not
-        return (rng.standard_normal(count,
-                                    dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)
+        return (x.view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype(np.float16) if name == "float16" else x

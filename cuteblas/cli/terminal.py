@@ -9,7 +9,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill, wrap
-from typing import Any
 
 __all__ = ["Paint", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
 
@@ -22,11 +21,10 @@ _NAMES = 0.4                    # of the width, which names may have for themsel
 _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
-def paint(stream: Any = None) -> Paint:
+def paint() -> Paint:
     """Colours on a terminal; text as it is in files and pipes, for a dumb terminal and where
     ``NO_COLOR`` is set."""
-    stream = sys.stdout if stream is None else stream
-    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
     return lambda text, number: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{text}\x1b[0m"
 
@@ -36,10 +34,10 @@ def columns() -> int:
     return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns))
 
 
-def wrapped(text: str, width: int | None = None) -> str:
+def wrapped(text: str) -> str:
     """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge
     where there is room."""
-    lines, width = [], width or columns()
+    lines, width = [], columns()
     for line in text.splitlines():
         entry = _ENTRY.match(line)
         edge = max(4, entry.end() if entry else _indent(line))
@@ -49,7 +47,7 @@ def wrapped(text: str, width: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def reflowed(text: str, width: int | None = None) -> str:
+def reflowed(text: str) -> str:
     """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell
     go on after a backslash.
 
@@ -61,27 +59,26 @@ def reflowed(text: str, width: int | None = None) -> str:
         indent, above = _indent(line), _indent(joined[-1]) if joined else 0
         begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
         joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
-    return "\n".join(_command(line, width or columns()) if line.startswith("  python -m")
-                     else fill(line, width or columns()) if not _indent(line)
-                     else wrapped(line, width) for line in joined)
+    return "\n".join(_command(line) if line.startswith("  python -m")
+                     else wrapped(line) if _indent(line) else fill(line, columns())
+                     for line in joined)
 
 
-def _command(line: str, width: int) -> str:
-    return " \\\n".join(wrap(line, width - 2, subsequent_indent="      ", break_long_words=False,
-                             break_on_hyphens=False))
+def _command(line: str) -> str:
+    return " \\\n".join(wrap(line, columns() - 2, subsequent_indent="      ",
+                             break_long_words=False, break_on_hyphens=False))
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def shaded(image: Iterable[Sequence[float]], stream: Any = None) -> list[str]:
+def shaded(image: Iterable[Sequence[float]]) -> list[str]:
     """An image as lines of text, two characters for each pixel, the darkest where the value is
     largest."""
-    encoding = getattr(sys.stdout if stream is None else stream, "encoding", None) or "ascii"
     shades = " ░▒▓█"
     try:
-        shades.encode(encoding)
+        shades.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeEncodeError:
         shades = " .+#@"
     image = [list(row) for row in image]
@@ -90,6 +87,6 @@ def shaded(image: Iterable[Sequence[float]], stream: Any = None) -> list[str]:
             for row in image]
 
 
-def side_by_side(pictures: Iterable[Sequence[str]], gap: int = 3) -> list[str]:
+def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
     """Pictures of equal heights and straight edges next to each other."""
-    return [(" " * gap).join(lines).rstrip() for lines in zip(*pictures, strict=True)]
+    return ["   ".join(lines).rstrip() for lines in zip(*pictures, strict=True)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -72,7 +72,7 @@ class Pointer:
     owner: object = None
     written: np.ndarray | None = None
 
-    def __add__(self, offset: int) -> Pointer:
+    def __add__(self, offset: int) -> Self:
         """Move the address ``offset`` bytes further on."""
         return replace(self, address=self.address + offset)
 
@@ -125,10 +125,6 @@ class Table(Pointer):
     """
 
     targets: tuple[Pointer, ...] = ()
-
-    def __add__(self, offset: int) -> Table:
-        """Move the address ``offset`` bytes further on."""
-        return replace(self, address=self.address + offset)
 
 
 @dataclass(frozen=True)

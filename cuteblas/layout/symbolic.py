@@ -57,6 +57,13 @@ class _Fields:
     _spelled: tuple[str, int] | None                     # as :func:`spelled` returns it
 
 
+def _operator(compute: Callable[[Any, Any], IntLike]) -> Callable[[Expr, IntLike], IntLike]:
+    """A method of :class:`Expr` that computes with an integer or an expression."""
+    def method(self: Expr, other: IntLike) -> IntLike:
+        return compute(self, other) if isinstance(other, _INTEGERS) else NotImplemented
+    return method
+
+
 class Expr(_Fields):
     """An immutable integer (or, for comparisons, boolean) expression.
 
@@ -128,28 +135,15 @@ class Expr(_Fields):
     def __neg__(self) -> IntLike:
         return _scale(self, -1)
 
-    def __sub__(self, other: IntLike) -> IntLike:
-        return total((self, _scale(other, -1))) if isinstance(other, _INTEGERS) else NotImplemented
-
-    def __rsub__(self, other: IntLike) -> IntLike:
-        return total((other, _scale(self, -1))) if isinstance(other, _INTEGERS) else NotImplemented
-
-    def __mul__(self, other: IntLike) -> IntLike:
-        return _mul(self, other) if isinstance(other, _INTEGERS) else NotImplemented
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: IntLike) -> IntLike:
-        return _floordiv(self, other) if isinstance(other, _INTEGERS) else NotImplemented
-
-    def __rfloordiv__(self, other: IntLike) -> IntLike:
-        return _floordiv(other, self) if isinstance(other, _INTEGERS) else NotImplemented
-
-    def __mod__(self, other: IntLike) -> IntLike:
-        return _mod(self, other) if isinstance(other, _INTEGERS) else NotImplemented
-
-    def __rmod__(self, other: IntLike) -> IntLike:
-        return _mod(other, self) if isinstance(other, _INTEGERS) else NotImplemented
+    __sub__ = _operator(lambda x, y: total((x, _scale(y, -1))))
+    __rsub__ = _operator(lambda x, y: total((y, _scale(x, -1))))
+    __mul__ = __rmul__ = _operator(lambda x, y: _mul(x, y))
+    __floordiv__ = _operator(lambda x, y: _floordiv(x, y))
+    __rfloordiv__ = _operator(lambda x, y: _floordiv(y, x))
+    __mod__ = _operator(lambda x, y: _mod(x, y))
+    __rmod__ = _operator(lambda x, y: _mod(y, x))
+    __and__ = __rand__ = _operator(lambda x, y: _and(x, y))
+    __xor__ = __rxor__ = _operator(lambda x, y: _xor((x, y)))
 
     def __divmod__(self, other: IntLike) -> tuple[IntLike, IntLike]:
         return _floordiv(self, other), _mod(self, other)
@@ -159,16 +153,6 @@ class Expr(_Fields):
 
     def __rshift__(self, n: int) -> IntLike:
         return _floordiv(self, 1 << n)
-
-    def __and__(self, other: IntLike) -> IntLike:
-        return _and(self, other) if isinstance(other, _INTEGERS) else NotImplemented
-
-    __rand__ = __and__
-
-    def __xor__(self, other: IntLike) -> IntLike:
-        return _xor((self, other)) if isinstance(other, _INTEGERS) else NotImplemented
-
-    __rxor__ = __xor__
 
     # -- comparisons (booleans) --------------------------------------------------------------------
     def lt(self, other: IntLike) -> Condition:
@@ -319,7 +303,7 @@ def _mul(a: IntLike, b: IntLike) -> IntLike:
     ka, fa = _factors(a)
     kb, fb = _factors(b)
     if ka * kb != 1:
-        return _scale(_mul(_product(fa), _product(fb)), ka * kb)
+        return _scale(_product(fa + fb), ka * kb)
     lo: int | None = None
     hi: int | None = None
     corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi) if x is not None and y is not None]

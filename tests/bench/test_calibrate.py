@@ -9,7 +9,6 @@ import pytest
 from conformance.bench import calibrate
 from conformance.bench.__main__ import main
 from cuteblas import runtime
-from cuteblas.cli.samples import large_products, random_products
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.fit import regrets
 from cuteblas.planning.problem import H200
@@ -105,11 +104,8 @@ def test_kernels_are_prepared_without_a_gpu(monkeypatch, capsys):
     plans = []
 
     class Workers:
-        def __init__(self, device):
-            assert device == H200
-
-        def submit(self, function, sample, names):
-            assert function is calibrate.make
+        def submit(self, function, sample, names, device):
+            assert function is calibrate.make and device == H200
             plans.extend(
                 made := [
                     by_name[name].plan()
@@ -130,16 +126,9 @@ def test_kernels_are_prepared_without_a_gpu(monkeypatch, capsys):
         f"{len(kernels)} kernels of 4 of 4 problems are compiled for NVIDIA H200, in "
     )
     monkeypatch.setattr(Workers, "submit",
-                        lambda self, function, sample, names: future([f"{sample.name}: no"]))
+                        lambda self, function, sample, names, device: future([f"{sample.name}: no"]))
     assert main(["calibrate", *arguments]) == 1
     assert capsys.readouterr().out.count(": no\n") == 4
-
-
-def test_products_are_told_by_their_names():
-    for sample in (*random_products(200, 5), *large_products(60, 5)):
-        assert calibrate.product_named(sample.name) == sample and calibrate.is_product(sample.name)
-    with pytest.raises(ValueError, match="'int8 3x4:1,0' is not a product"):
-        calibrate.product_named("int8 3x4:1,0")
 
 
 @pytest.mark.parametrize("name", ["h200-few.json", "h200-slow-copies0.json"])

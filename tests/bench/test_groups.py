@@ -13,11 +13,12 @@ from conformance.bench import __main__ as command
 from conformance.bench import groups, products
 from conformance.bench.groups import Selection
 from conformance.bench.products import KINDS, RANDOM_DTYPES, random_products
+from conformance.bench.samples import random_permutations
 from cuteblas import emulator
 from cuteblas._cache import cache_directory
 from cuteblas.cli import bench, measurements
 from cuteblas.cli.measurements import ORDERS
-from cuteblas.cli.permutations import Permutation, random_permutations
+from cuteblas.cli.permutations import Permutation
 from cuteblas.planning.problem import H200
 from tests.cli.fakes import FakeGpu
 
@@ -120,14 +121,13 @@ def test_kernels_of_random_products_are_compiled_before(monkeypatch):
     compiled = []
     monkeypatch.setattr(products.runtime, "compile",
                         lambda kernel, target: compiled.append(kernel.name))
-    monkeypatch.setattr(products, "device_of_workers", lambda: H200)
     for each in random_products(40, 6):
         a, b, c = (np.lib.stride_tricks.as_strided(np.empty(1, each.dtype), x.shape, x.strides)
                    for x in products.memories(each))
         with cuteblas.backend("emulator"):
             plan = cuteblas.explain(a, b, c).plan
         compiled.clear()
-        products._compile(each, "auto")
+        products._compile(each, "auto", H200)
         assert compiled == [launch.kernel.name for launch in plan.launches], str(each)
 
 
@@ -185,8 +185,7 @@ def test_host_times_on_numpy_arrays_need_no_gpu(monkeypatch, tmp_path, capsys):
         (
             "transpose",
             {
-                "sizes": ((16,), (20, 30), (1, 2, 3)),
-                "permutations": (Permutation((2, 3, 4), (2, 0, 1)),)
+                "sizes": ((16,), (20, 30), (1, 2, 3), Permutation((2, 3, 4), (2, 0, 1)))
             }
         ),
         ("transpose", {"sizes": ((16,),), "variants": True}),
@@ -229,7 +228,7 @@ def test_transposes_by_name():
 def test_permutations_by_name():
     """Named kernels that refuse a permutation are left out, all of them in place."""
     kinds = bench._size("2x64x32:0,2,1"), bench._size("64:inplace")
-    rows = measured("transpose", (1e-3, 2e-3), sizes=(), permutations=kinds, variants=True,
+    rows = measured("transpose", (1e-3, 2e-3), sizes=kinds, variants=True,
                     repeats=1)
     assert all(row["right"] for row in rows) and [
         row["variant"] for row in rows if row["case"].endswith("inplace")
@@ -342,7 +341,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["bench", "host"])
     assert main([]) == 0
     assert main(["transpose", "--sizes", "64:inplace"]) == 0
-    assert asked.pop()[2] == Selection(permutations=(Permutation((64, 64), (1, 0), True),))
+    assert asked.pop()[2] == Selection((Permutation((64, 64), (1, 0), True),))
     assert main(["gemm", "--sustained", "0.25"]) == 0
     assert asked.pop()[2] == Selection(sustained=0.25)
     assert main(["host", "figure", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders",

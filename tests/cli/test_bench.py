@@ -9,7 +9,7 @@ import pytest
 
 from cuteblas.cli import bench, main, measurements
 from cuteblas.cli.measurements import Selection
-from cuteblas.cli.permutations import Permutation, random_permutations
+from cuteblas.cli.permutations import Permutation
 
 from .fakes import FakeGpu
 
@@ -117,7 +117,7 @@ def test_permutations_and_transposes_in_place(monkeypatch):
     copy of the same bytes."""
     kinds = (bench._size("6x5x8:2,0,1"), bench._size("24:inplace"), bench._size("3x20x20:inplace"),
              bench._size("8x9:0,1"))
-    rows = measured("transpose", (2e-3, 6e-3, 1e-3), sizes=(), permutations=kinds,
+    rows = measured("transpose", (2e-3, 6e-3, 1e-3), sizes=kinds,
                     dtypes=("int8", "complex128"))
     assert [row["case"] for row in rows] == [f"{dtype} {size}" for dtype in ("int8", "complex128")
                                              for size in ("6x5x8:2,0,1", "24x24:inplace",
@@ -126,13 +126,13 @@ def test_permutations_and_transposes_in_place(monkeypatch):
                                                    "transpose_in_place", "copy"]
     assert all((row["ratio"], row["of_copy"], row["right"]) == (3.0, 0.5, True) for row in rows)
     assert rows[-2]["gb_s"] == pytest.approx(2 * 3 * 20 * 20 * 16 / 2e-3 / 1e9)
-    cases = measurements.move_cases(Selection(((5, 6),), ("int16",), permutations=kinds[:2]))
+    cases = measurements.move_cases(Selection(((5, 6), *kinds[:2]), ("int16",)))
     assert [f"{dtype} {size}" for dtype, size in cases] == ["int16 5x6", "int16 6x5x8:2,0,1",
                                                             "int16 24x24:inplace"]
     monkeypatch.setattr(measurements, "copy",
                         lambda x, order="K", out=None, variant=None: np.zeros_like(x) if out is None
                         else out)
-    assert not any(row["right"] for row in measured("transpose", sizes=(), permutations=kinds))
+    assert not any(row["right"] for row in measured("transpose", sizes=kinds))
 
 
 def test_sizes():
@@ -142,15 +142,7 @@ def test_sizes():
     assert bench._size("64x1024x1024:inplace") == Permutation((64, 1024, 1024), (0, 2, 1), True)
 
 
-def test_random_permutations_are_those_of_their_seed():
-    drawn = random_permutations(200, 3, {"int8": 1, "float64": 8})
-    assert drawn == random_permutations(200, 3, {"int8": 1, "float64": 8}) != random_permutations(200, 4, {"int8": 1, "float64": 8})
-    for dtype, moved in drawn:
-        nbytes = np.prod(moved.extents, dtype=float) * {"int8": 1, "float64": 8}[dtype]
-        assert 2**19 <= nbytes <= 2**29 and 2 <= len(moved.extents) <= 26
-        assert sorted(moved.axes) == list(range(len(moved.extents)))
-    assert any(moved.beyond for _, moved in drawn) and any(moved.backwards is not None
-                                                           for _, moved in drawn)
+def test_a_permutation_is_of_a_slice_of_memory():
     moved = Permutation((2, 3, 4), (2, 0, 1), beyond=1, backwards=1)
     x = np.arange(30).reshape(2, 3, 5)
     assert moved.memory() == x.shape and (moved.of(x) == x[:, ::-1, :4].transpose(2, 0, 1)).all()
@@ -287,7 +279,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["cuteblas", "bench", "gemm"])
     assert main(["bench"]) == 0
     assert main(["bench", "transpose", "--sizes", "64:inplace"]) == 0
-    assert asked.pop()[2] == Selection(permutations=(Permutation((64, 64), (1, 0), True),))
+    assert asked.pop()[2] == Selection((Permutation((64, 64), (1, 0), True),))
     assert main(["bench", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders",
                  "tn", "--precision", "ieee", "--repeats", "5", "--json", str(tmp_path / "x")]) == 0
     (_, groups, which, file, _), (_, groups2, which2, file2, about) = asked

@@ -10,26 +10,20 @@ import numpy as np
 import pytest
 
 from cuteblas import runtime
-from cuteblas.cli import calibrate, host_rates, main, workers
-from cuteblas.cli.samples import (
-    Sample,
-    large_products,
-    numbers,
-    random_copies,
-    random_products,
-    random_samples,
-)
+from cuteblas.cli import calibrate, host_rates, main
+from cuteblas.cli.samples import Sample, numbers, usual_samples
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.hosts import HOST, host_costs_from
-from cuteblas.planning.floors import compulsory_bytes
-from cuteblas.planning.gemm.dispatch import PRECISIONS, plan_gemm
-from cuteblas.planning.problem import H200, CopyProblem
+from cuteblas.planning.gemm.dispatch import plan_gemm
+from cuteblas.planning.problem import H200, CopyProblem, GemmProblem
 from cuteblas.runtime import costs as own
 
 from .fakes import FormulaCard
 
 MEASURED = HOST.changed({"link_bytes": 1e9, "multiplications": {"int8": 7.0}})
-SAMPLES = [*random_products(24, 0), *random_copies(2, 0)]
+USUAL = usual_samples()
+SAMPLES = [*[x for x in USUAL if isinstance(x.problem, GemmProblem)][:24],
+           *[x for x in USUAL if isinstance(x.problem, CopyProblem)][:2]]
 
 
 def fitted(machine, samples):
@@ -50,7 +44,7 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(calibrate, "versions",
                         lambda: {"device": "NVIDIA Some Card", "driver": "none"})
     monkeypatch.setattr(calibrate, "Card", FormulaCard)
-    monkeypatch.setattr(calibrate, "random_samples", lambda: SAMPLES[-10:])
+    monkeypatch.setattr(calibrate, "usual_samples", lambda: SAMPLES[-10:])
     monkeypatch.setattr(host_rates, "measured", lambda: MEASURED)
     return tmp_path / "config" / "costs" / "nvidia-some-card.json"
 
@@ -170,9 +164,8 @@ def test_plans_are_made_in_other_processes(monkeypatch):
     monkeypatch.setattr(
         runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target))
     )
-    monkeypatch.setattr(workers, "_device", H200, raising=False)
     task = calibrate.task_of(SAMPLES[0], H200)
-    plans = calibrate.make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
+    plans = calibrate.make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"], H200)
     assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in task.alternatives]
     assert compiled and plans[-1] == f"{SAMPLES[0].name}, no such plan: KeyError: 'no such plan'"
 
@@ -180,16 +173,16 @@ def test_plans_are_made_in_other_processes(monkeypatch):
         raise runtime.CompileError(kernel.name, target, "no")
 
     monkeypatch.setattr(runtime, "compile", refused)
-    assert isinstance(calibrate.make(SAMPLES[0], [str(task.alternatives[0])])[0], str)
+    assert isinstance(calibrate.make(SAMPLES[0], [str(task.alternatives[0])], H200)[0], str)
 
 
 def test_processes_end_with_the_command(monkeypatch, tmp_path):
     """At once, whatever they have before them."""
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     before = active_children()
-    with calibrate.Workers(H200) as pool:
+    with calibrate.Workers() as pool:
         names = [[*map(str, calibrate.task_of(sample, H200).alternatives)] for sample in SAMPLES]
-        futures = [pool.submit(calibrate.make, sample, own)
+        futures = [pool.submit(calibrate.make, sample, own, H200)
                    for sample, own in zip(SAMPLES, names, strict=True)]
         own = [child for child in active_children() if child not in before]
         assert own
@@ -212,40 +205,6 @@ def test_tasks_have_the_choice_and_several_tiles():
         least = min(x.seconds(H200) for x in everything)
         near = {x.family for x in everything if x.seconds(H200) <= 4 * least}
         assert {x.family for x in task.alternatives} == near | {task.alternatives[0].family}
-
-
-def test_samples_are_of_all_kinds():
-    samples = list(random_products(300, 3))
-    assert [x.name for x in samples] == [x.name for x in random_products(300, 3)] and len(
-        {x.name for x in samples}
-    ) == 300
-    assert {x.dtype for x in samples} >= {"float16", "bfloat16", "float32", "float64", "complex64",
-                                          "complex128", "int8", "bool"}
-    assert any(x.problem.batch for x in samples) and any(min(x.problem.m, x.problem.n) <= 16
-                                                         for x in samples)
-    assert {x.name.split()[-1] for x in samples} >= {"NNN", "TNN", "NTN", "TTN", "NNT"}
-    assert all(x.problem.precision in PRECISIONS and compulsory_bytes(x.problem) < 1 << 29
-               for x in samples)
-
-
-def test_samples_are_of_all_kinds_whenever_time_runs_out():
-    samples = random_samples(30, 10, 20, seed=3)
-    assert len(samples) == 60 and samples != random_samples(30, 10, 20, seed=4)
-    for part in (samples[:12], samples[-12:]):
-        large = [x.name for x in large_products(10, 3)]
-        assert sum(isinstance(x.problem, CopyProblem) for x in part) == 4 and sum(x.name in large for x in part) == 2
-
-
-def test_large_samples_fill_a_card():
-    samples = list(large_products(200, 3))
-    assert [x.name for x in samples] == [x.name for x in large_products(200, 3)]
-    assert {x.dtype for x in samples} == {"float16", "bfloat16", "float32", "float64", "complex64",
-                                          "complex128"}
-    assert {x.problem.precision for x in samples} == {"auto", "ieee", "tf32"}
-    assert all(min(x.problem.m, x.problem.n, x.problem.k) >= 512
-               and compulsory_bytes(x.problem) < 3 << 28 for x in samples)
-    assert all(x.name.endswith(f" by {x.problem.precision}") == (x.problem.precision != "auto")
-               for x in samples)
 
 
 class FakeArray:
@@ -293,7 +252,7 @@ def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
         lambda plan: SimpleNamespace(launch=lambda *arguments: calls.append(arguments))
     )
     with calibrate.Card(H200) as card:
-        for sample in (*random_products(60, 1), *large_products(20, 1), *random_copies(40, 1)):
+        for sample in USUAL[::4]:
             calls.clear()
             seconds = card.times(sample, [None], [None])
             if seconds == [None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -82,10 +83,11 @@ def test_plain_copies_have_no_picture():
 
 @pytest.mark.parametrize("plan", [product(4096, 4096, 4096), product(512, 512, 512, "f2"),
                                   transpose(512, 512, "f4")])
-def test_pictures_fit_and_colours_do_not_move_anything(plan):
+def test_pictures_fit_and_colours_do_not_move_anything(plan, monkeypatch):
     lines = picture(plan, plain)
     assert max(map(len, lines)) <= 100
-    coloured = picture(plan, terminal.paint(Terminal()))
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    coloured = picture(plan, terminal.paint())
     stripped = [re.sub(r"\x1b\[\d+m", "", line) for line in coloured]
     assert coloured != lines and stripped[1:] == lines[1:]
 
@@ -98,35 +100,39 @@ class Terminal(io.StringIO):
 def test_colours_only_where_they_are_seen(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert terminal.paint(Terminal())("x", 1) == "\x1b[33mx\x1b[0m"
-    assert terminal.paint(io.StringIO())("x", 1) == "x"
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert terminal.paint()("x", 1) == "\x1b[33mx\x1b[0m"
     monkeypatch.setenv("TERM", "dumb")
-    assert terminal.paint(Terminal())("x", 1) == "x"
+    assert terminal.paint()("x", 1) == "x"
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert terminal.paint(Terminal())("x", 1) == "x"
+    assert terminal.paint()("x", 1) == "x"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert terminal.paint()("x", 1) == "x"
 
 
-def test_wrapped_lines_keep_their_edge():
+def test_wrapped_lines_keep_their_edge(monkeypatch):
+    monkeypatch.setattr(terminal, "columns", lambda: 28)
     text = "  runs on  one two three four five\n           six and seven\n  some fact  eight"
-    assert terminal.wrapped(text, 28).splitlines() == ["  runs on  one two three",
-                                                       "           four five",
-                                                       "           six and seven",
-                                                       "  some fact  eight"]
+    assert terminal.wrapped(text).splitlines() == ["  runs on  one two three", "           four five",
+                                                   "           six and seven",
+                                                   "  some fact  eight"]
 
 
-def test_long_names_leave_room_for_their_text():
+def test_long_names_leave_room_for_their_text(monkeypatch):
+    monkeypatch.setattr(terminal, "columns", lambda: 24)
     text = "  kernel            one\n  global load of A  one two three\n                    four"
-    assert terminal.wrapped(text, 24).splitlines() == ["  kernel  one", "  global load of A  one",
-                                                       "    two three", "    four"]
+    assert terminal.wrapped(text).splitlines() == ["  kernel  one", "  global load of A  one",
+                                                   "    two three", "    four"]
 
 
-def test_shades_follow_the_encoding():
-    ascii_only, unicode = io.TextIOWrapper(io.BytesIO(), "ascii"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    image = [[0, 4], [8, 16]]
-    assert terminal.shaded(image, ascii_only) == ["  ..", "++@@"]
-    assert terminal.shaded(image, unicode) == ["  ░░", "▒▒██"]
-    assert terminal.shaded([[0, 0]], ascii_only) == ["    "]
+@pytest.mark.parametrize("encoding, shown", [("ascii", ["  ..", "++@@"]),
+                                             ("utf-8", ["  ░░", "▒▒██"])])
+def test_shades_follow_the_encoding(encoding, shown, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+    assert terminal.shaded([[0, 4], [8, 16]]) == shown
+    assert terminal.shaded([[0, 0]]) == ["    "]
 
 
 def test_banks_of_the_tutorials_tiles():

@@ -27,8 +27,7 @@ from pathlib import Path
 from random import Random
 from zlib import crc32
 
-from cuteblas.cli.permutations import random_permutations
-from cuteblas.cli.samples import large_products, random_products
+from conformance.bench.samples import large_products, random_permutations, random_products
 from cuteblas.planning.plan import Launch, Plan
 
 from .kernels import ROWS

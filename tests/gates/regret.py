@@ -45,10 +45,9 @@ from zlib import crc32
 
 import numpy as np
 
-from conformance.bench.calibrate import product_named
 from cuteblas.cli.calibrate import alternatives_of, choice_of
-from cuteblas.cli.samples import Sample, random_copies
-from cuteblas.planning.problem import DeviceInfo
+from cuteblas.cli.samples import Sample, sample_named
+from cuteblas.planning.problem import CopyProblem, DeviceInfo
 
 ROOT = Path(__file__).parents[2]
 TIMES = ROOT / "docs" / "performance" / "data" / "calibrate"
@@ -111,20 +110,16 @@ def cases(*, every: bool = False) -> Iterator[Case]:
     dropped = stale()
     for file in sorted(TIMES.glob("*.json")):
         data = _read(file)
-        card, copies, device = (
-            file.name.partition("-")[0],
-            copies_of(data),
-            DeviceInfo(**data["device"]),
-        )
+        card, device = file.name.partition("-")[0], DeviceInfo(**data["device"])
         device = replace(device, costs=device.fitted)
         for name, times in data["seconds"].items():
             gone = dropped.get(file.name, {}).get(name, ())
             seconds = {row: taken for row, taken in times.items() if row not in gone}
-            kind = "copies" if name in copies else "products"
+            sample = sample_named(name)
+            kind = "copies" if isinstance(sample.problem, CopyProblem) else "products"
             if seconds and (
                 every or kind == "copies" or crc32(f"{SEED} {name}".encode()) % PART == 0
             ):
-                sample = copies.get(name) or product_named(name)
                 yield Case(file.name, card, kind, sample, device, seconds, gone)
 
 
@@ -135,11 +130,6 @@ def _read(file: Path) -> dict[str, Any]:
 def times_of(file: Path) -> dict[str, dict[str, float]]:
     """The times of a file by problem and plan."""
     return _read(file)["seconds"]
-
-
-def copies_of(data: Mapping[str, Any]) -> dict[str, Sample]:
-    """The copies of a file by name, which are drawn again."""
-    return {sample.name: sample for sample in random_copies(data["copies"], data["seed"])}
 
 
 def regret(case: Case) -> Regret:
@@ -188,12 +178,13 @@ def above(found: Summary, bound: Summary) -> list[str]:
 def stale_rows(file: Path) -> Iterator[tuple[str, list[str]]]:
     """The problems of a file that have stale rows, with these; planning takes minutes."""
     data = _read(file)
-    device, copies = DeviceInfo(**data["device"]), copies_of(data)
+    device = DeviceInfo(**data["device"])
     for name, times in data["seconds"].items():
+        sample = sample_named(name)
         plans = (
             {}
-            if name in copies
-            else {str(each): each for each in alternatives_of(product_named(name), device)}
+            if isinstance(sample.problem, CopyProblem)
+            else {str(each): each for each in alternatives_of(sample, device)}
         )
         rows = [
             row

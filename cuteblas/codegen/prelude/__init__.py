@@ -50,44 +50,27 @@ def _text(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _wgmma_of_bytes(n: int, element_a: str, element_b: str) -> str:
-    """One ``wgmma.mma_async`` instruction of bytes as a function: sums wrap."""
-    regs = n // 2
+def _wgmma_atom(function: str, n: int, of: list[str]) -> str:
+    """One ``wgmma.mma_async`` instruction as a function (PTX ISA, "wgmma.mma_async"). Sums of bytes
+    wrap."""
+    regs, of_bytes, in_registers = n // 2, function == "wgmma_m64k32", function.endswith("_rs")
+    total, constraint, ptx_total = ("int", "r", "s32") if of_bytes else ("float", "f", "f32")
     names = ", ".join(f"%{i}" for i in range(regs))
-    outputs = ", ".join(f'"+r"(d[{i}])' for i in range(regs))
-    return f"""
-template <> __device__ __forceinline__ void wgmma_m64k32<{n}, {element_a}, {element_b}>(
-    int (&d)[{regs}], unsigned long long a, unsigned long long b, int accumulate) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{regs + 2}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k32.s32.{_PTX_TYPE[element_a]}.{_PTX_TYPE[element_b]} {{{names}}}, "
-               "%{regs}, %{regs + 1}, p; }}\\n"
-               : {outputs} : "l"(a), "l"(b), "r"(accumulate));
-}}
-"""
-
-
-def _wgmma_atom(n: int, element: str, majors: tuple[int, ...]) -> str:
-    """One ``wgmma.mma_async`` instruction as a function (PTX ISA, "wgmma.mma_async").
-
-    ``majors`` are those of A and B in shared memory; of B alone if A is in registers; none of
-    32-bit elements, which are K-major.
-    """
-    regs = n // 2
-    names = ", ".join(f"%{i}" for i in range(regs))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(regs))
-    ptx, in_registers, depth = _PTX_TYPE[element], len(majors) == 1, 16 if majors else 8
+    outputs = ", ".join(f'"+{constraint}"(d[{i}])' for i in range(regs))
+    elements, majors = (of, []) if of_bytes else ((of[:1] or ["float"]) * 2, of[1:])
+    types = ".".join(_PTX_TYPE[element] for element in elements)
     declared = "unsigned const (&a)[4]" if in_registers else "unsigned long long a"
     passed = [f'"r"(a[{i}])' for i in range(4)] if in_registers else ['"l"(a)']
     end = regs + len(passed)
     a = "{" + ", ".join(f"%{i}" for i in range(regs, end)) + "}" if in_registers else f"%{regs}"
-    flags = "".join(f", {major}" for major in majors)
-    name = f"wgmma_m64k16{'_rs' * in_registers}<{n}, {element}{flags}>" if majors else f"wgmma_m64k8_{ptx}<{n}>"
+    scales = "" if of_bytes else ", ".join(("", "1", "1", *majors))
+    depth = function.removeprefix("wgmma_m64k").partition("_")[0]
     return f"""
-template <> __device__ __forceinline__ void {name}(
-    float (&d)[{regs}], {declared}, unsigned long long b, int accumulate) {{
+template <> __device__ __forceinline__ void {function}<{", ".join((str(n), *of))}>(
+    {total} (&d)[{regs}], {declared}, unsigned long long b, int accumulate) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{end + 1}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k{depth}.f32.{ptx}.{ptx} {{{names}}}, "
-               "{a}, %{end}, p, 1, 1{flags}; }}\\n"
+               "wgmma.mma_async.sync.aligned.m64n{n}k{depth}.{ptx_total}.{types} {{{names}}}, "
+               "{a}, %{end}, p{scales}; }}\\n"
                : {outputs} : {", ".join(passed)}, "l"(b), "r"(accumulate));
 }}
 """
@@ -113,13 +96,10 @@ template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
 
 
 def _wgmma_atoms(uses: Iterable[Use]) -> str:
-    """The ``wgmma`` instructions that are called."""
-    of_bytes = {use for use in uses if use.name == "wgmma_m64k32"}
-    others = {*uses} - of_bytes
-    atoms = sorted({(int(n), "float" if not rest else rest[0], tuple(map(int, rest[1:])))
-                    for _name, (n, *rest) in others})
-    texts = [*(_wgmma_atom(*atom) for atom in atoms),
-             *(_wgmma_of_bytes(int(n), *of) for _name, (n, *of) in sorted(of_bytes))]
+    """The ``wgmma`` instructions that are called, those of bytes last."""
+    atoms = sorted(uses, key=lambda use: (use.name == "wgmma_m64k32", int(use.of[0]),
+                                          use.of[1:] or ("float",)))
+    texts = (_wgmma_atom(name, int(n), of) for name, (n, *of) in atoms)
     return "namespace cb {" + "".join(texts) + "}  // namespace cb\n"
 
 
