@@ -15,8 +15,8 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3720, "array": 23550, "blas": 20590, "cli": 26460, "codegen": 31150, "dask": 7930,
-    "emulator": 5310, "engines": 47890, "functions": 67470, "kernels": 75600, "layout": 34910,
+    ".": 3720, "array": 23550, "blas": 20590, "cli": 24410, "codegen": 31130, "dask": 7930,
+    "emulator": 5290, "engines": 47890, "functions": 67470, "kernels": 75600, "layout": 34850,
     "planning": 86670, "runtime": 14620, "tutorial": 5140,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 316, 7, 811
