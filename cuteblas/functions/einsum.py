@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -13,8 +13,8 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_call, own_types
-from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
+from ..engines.dispatch import ByName, kind_of, own_call, own_types
+from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
 from ..engines.replay.registry import replays
 from .algorithms import (
@@ -175,13 +175,13 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
     return answer_anew(call, settle, head)
 
 
-def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:
+def _again(operands: Sequence[Any], given: ByName, *arrays: Any, **named: Any) -> Any:
     """Repeat a call on other arrays."""
     return einsum(*with_operands(operands, arrays), **given, **named)
 
 
 def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str,
-                  refused: Mapping[str, Any]) -> Any:
+                  refused: ByName) -> Any:
     """A product of two arrays over several GPUs."""
     refuse_with_devices("einsum", refused)
     arrays = operands_of(operands)
@@ -351,7 +351,7 @@ def _is_converted(x: Any) -> bool:
 _NO_KEY, _LOOP, _UNKNOWN = object(), object(), object()
 
 
-def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
+def _key(optimize: Any, arguments: ByName) -> Any:
     """All of a call besides its arrays and subscripts as part of a key; ``_NO_KEY`` if that cannot
     be."""
     named = dict(arguments)
@@ -365,7 +365,7 @@ def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any,
-                     arguments: Mapping[str, Any]) -> Any:
+                     arguments: ByName) -> Any:
     """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked
     for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
@@ -392,7 +392,7 @@ def _is_default(optimize: Any) -> bool:
 
 
 def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any,
-             out: np.ndarray | None, arguments: Mapping[str, Any]) -> Any:
+             out: np.ndarray | None, arguments: ByName) -> Any:
     """What a call on NumPy arrays does: a program, NumPy's plain loop, or what NumPy makes of it
     (``None``).
 
@@ -442,7 +442,7 @@ def _without_address(x: np.ndarray) -> Memory:
     return Memory(x.shape, x.strides, x.dtype, writeable=x.flags.writeable)
 
 
-def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, ...]]:
+def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
     """The optimal order if it is asked for by name and can be found, else the one of choice."""
     if name == "optimal" and len(subscripts.terms) <= _MOST_FOR_OPTIMAL:
         return optimal_path(subscripts.terms, subscripts.result, subscripts.extents)
@@ -450,7 +450,7 @@ def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, .
 
 
 def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Memory],
-          optimize: Any) -> tuple[tuple[int, ...], ...]:
+          optimize: Any) -> tuple[Ints, ...]:
     """The order of products that ``optimize`` asks for.
 
     Raises
@@ -465,7 +465,7 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
     steps: Any = np.einsum_path(
         *with_operands(operands, arrays), optimize=optimize, einsum_call=True  # type: ignore[arg-type]
     )[1]
-    left, path = list(range(len(memories))), list[tuple[int, ...]]()
+    left, path = list(range(len(memories))), list[Ints]()
     # NumPy takes them out one after the other, so that (0, 0) means (0, 1)
     for inds, *_rest in steps:
         before = list(left)
@@ -475,8 +475,8 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
 
 
 def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None,
-                   path: Sequence[tuple[int, ...]], optimize: Any,
-                   arguments: Mapping[str, Any]) -> tuple[np.dtype, bool]:
+                   path: Sequence[Ints], optimize: Any,
+                   arguments: ByName) -> tuple[np.dtype, bool]:
     """The type in which NumPy computes and whether it returns a scalar, asked for on small arrays.
 
     NumPy's answer depends on its path, so it is asked with the path that it would take, and without
@@ -536,7 +536,7 @@ def _view(call: NumpyCall, settle: Settle) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _viewed(text: str, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
+def _viewed(text: str, shape: Ints) -> Callable[[Any], Any] | None:
     """What makes the view that subscripts ask for of a CuPy array of that shape; ``None`` if they
     ask for anything else."""
     subscripts = read((text,), [shape])

@@ -10,7 +10,7 @@ rounded to float16 after every operation.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from ..._dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
+from ...engines.dispatch import ByName, Func
 
 __all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast",
            "check_integer", "constant", "of_name", "stored_as", "traced_leaf", "value_type"]
@@ -75,7 +76,7 @@ class _Reducible:
 
     __slots__ = ()
 
-    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
         raise NotImplementedError
 
     sum, max, min = map(_reducer, ("sum", "max", "min"))
@@ -174,7 +175,7 @@ class Traced(_Reducible):
         """The nearest integer, ties to even."""
         return _round(self, decimals, **others)
 
-    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
         return Reduction.of(self, op, axis, others)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any,
@@ -191,7 +192,7 @@ class Traced(_Reducible):
         return apply(ufunc, *inputs)
 
     def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...],
-                           arguments: Mapping[str, Any]) -> Any:
+                           arguments: ByName) -> Any:
         own = ARRAY_FUNCTIONS.get(function)
         if own is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
@@ -277,7 +278,7 @@ class Reduction(_Opaque):
         self.source, self.op, self.axis = source, op, axis
 
     @classmethod
-    def of(cls, source: Traced | str, op: str, axis: Any, others: Mapping[str, Any],
+    def of(cls, source: Traced | str, op: str, axis: Any, others: ByName,
            axes: tuple[int, ...] = (-1, -2)) -> Reduction:
         """A reduction, checked.
 
@@ -317,7 +318,7 @@ class Input(_Reducible, _Opaque):
         super().__init__(f"an epilogue may take only the sum, max or min of {name} over its axis K")
         self._name = name
 
-    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
         return Reduction.of(self._name, op, axis, others, (-1,) if self._name == "a" else (-2,))
 
     def __array_function__(  # type: ignore[override]
@@ -325,7 +326,7 @@ class Input(_Reducible, _Opaque):
         function: Any,
         _types: Any,
         args: tuple[Any, ...],
-        arguments: Mapping[str, Any]
+        arguments: ByName
     ) -> Reduction:
         if function not in _REDUCTIONS:
             self._refuse()
@@ -648,7 +649,7 @@ def _like(number: float) -> Callable[..., Traced]:
 _REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
     np.sum: _Reducible.sum, np.max: _Reducible.max, np.amax: _Reducible.max,
     np.min: _Reducible.min, np.amin: _Reducible.min}
-ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip,
+ARRAY_FUNCTIONS: dict[Any, Func] = {np.where: _where, np.clip: _clip,
                                                   np.round: _round, np.around: _round,
                                                   np.zeros_like: _like(0), np.ones_like: _like(1),
                                                   np.real: operator.attrgetter("real"),
