@@ -115,8 +115,8 @@ class Arguments(dict[str, Any]):
         the operands."""
         function, value = self.function, self[name]
         if isinstance(value, (bool, int, float, complex, np.generic)):
-            return value if type(value) is int and value in (0, 1) \
-                else types.number(function, name, value)
+            whole = type(value) is int or (type(value) is float and types.compute != "int32")
+            return value if whole and value in (0, 1) else types.number(function, name, value)
         if isinstance(value, LISTS) or not (hasattr(value, "__array__")
                                             or hasattr(value, "__dlpack__")):
             raise TypeError(

@@ -22,7 +22,7 @@ from ..functions.gemm import SOURCE, GemmArguments, gemm, gemm_by_numpy
 from ..functions.host_gemm import gemm_of_host
 from .arguments import Arguments, Call, Request, prepare
 from .signatures import Routine
-from .types import Types, dtype_named
+from .types import Types
 
 __all__ = ["execute", "kernel_arguments", "perform", "record", "recordable", "replayable", "run",
            "where"]
@@ -76,15 +76,14 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -
     *_rest, reads_c, kinds = candidate.head
     if "device" in kinds or (_kind(call.alpha, np.ndarray), _kind(call.beta, np.ndarray)) != kinds:
         return None
-    types = call.types
+    types, shape, kind = call.types, call.shape, np.dtype(call.types.output)
     plain = kinds == ("one", "zero") and not named.conj_a and not named.conj_b \
         and types.operands == types.output == types.compute \
-        and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == call.shape[:-2]
-    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute),
-                              "F", named.conj_a, named.conj_b, plain).run
+        and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == shape[:-2]
+    multiply = Multiplication(shape, kind, np.dtype(types.compute), "F", named.conj_a,
+                              named.conj_b, plain).run
     swaps_a, swaps_b, in_place = call.trans_a.swaps, call.trans_b.swaps, call.c is not None and not reads_c
-
-    shape, kind, flat = call.shape, dtype_named(types.output), len(call.shape) == 2 and plain and call.c is None
+    flat = len(shape) == 2 and plain and call.c is None
 
     def compute(inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...]) -> Any:
         a, b = inputs[0], inputs[1]

@@ -59,22 +59,22 @@ class _Factor:
     given: bool = False
 
 
-def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out: Any = None,
-             algorithm: Algorithm = AS_PLANNED) -> Any:
+def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
+             out: Any) -> Any:
     """Compute an expression.
 
     Parameters
     ----------
-    run : Execution
-        The call.
     expression : Expression
         What to compute.
-    arrays : sequence of array
-        An operand for each term.
-    out : array, optional
-        Receives the result.
     algorithm : Algorithm
         The algorithm and the kernel of every product.
+    run : Execution
+        The call.
+    arrays : sequence of array
+        An operand for each term.
+    out : array or None
+        Receives the result.
 
     Returns
     -------

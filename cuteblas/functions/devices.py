@@ -80,9 +80,11 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
 
     Returns
     -------
-    cupy.ndarray or ShardedArray
+    array or ShardedArray
         ``out``, or the new result; in shards where an operand decides that.
     """
+    if on_host_alone(x1, x2, out):
+        return matmul_of_host("matmul", x1, x2, out, devices, precision)
     return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision,
                  core="mn")
 

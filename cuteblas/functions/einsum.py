@@ -131,7 +131,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                                           operands[2].shape) in _small)):
                     result = np.einsum(*operands)
                 else:
-                    program = _programs.get(_key_of_arrays(operands))
+                    program = _programs.get(_key_of_arrays(operands[0], operands[1:]))
                     result = np.einsum(*operands) if program is _LOOP else \
                         _on_host(operands, *operands[1:]) if program is None else program.run(operands[1:])
             else:
@@ -298,12 +298,12 @@ _small: set[tuple[Any, ...]] = set()
 computes whatever they are."""
 
 
-def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The key of a call on NumPy arrays without further arguments in :data:`_programs`."""
-    key: list[Any] = [operands[0], None]
-    for x in operands[1:]:
+def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> tuple[Any, ...]:
+    """The key of a call on NumPy arrays in :data:`_programs`."""
+    key = [subscripts, *how]
+    for x in arrays:
         dtype = x.dtype
-        key.append((x.shape, x.strides, dtype.num, dtype.isnative))
+        key.append((x.shape, x.strides, dtype.num, dtype.isnative))      # which are all of a number
     return tuple(key)
 
 
@@ -317,26 +317,20 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
-    key: list[Any] = [text, None if optimize is False and not arguments
-                      else _key(optimize, arguments)]
-    for x in (*arrays, out) if out is not None else arrays:
-        if type(x) is not np.ndarray:
-            return _by_numpys_loops(operands, arrays, optimize, out, arguments)
-        dtype = x.dtype
-        key.append((x.shape, x.strides, dtype.num, dtype.isnative))      # which are all of a number
-    if out is not None:
-        key.append(out.flags.writeable)
-    settled = tuple(key)
-    program = _programs.get(settled, _UNKNOWN)
+    every = arrays if out is None else [*arrays, out]
+    if any(type(x) is not np.ndarray for x in every):
+        return _by_numpys_loops(operands, arrays, optimize, out, arguments)
+    how = () if optimize is False and not arguments and out is None else (
+        _key(optimize, arguments), None if out is None else out.flags.writeable)
+    key = _key_of_arrays(text, every, *how)
+    program = _programs.get(key, _UNKNOWN)
     if program is _UNKNOWN:
         program = _program(operands, arrays, optimize, out, arguments)
-        if key[1] is not _NO_KEY:
+        if _NO_KEY not in how:
             if len(_programs) >= _MOST_PROGRAMS:
                 _programs.clear()
-            _programs[settled] = program
+            _programs[key] = program
     if program is _LOOP:
-        if text is operands[0]:
-            return np.einsum(text, *arrays, out=out, **arguments) if out is not None or arguments else np.einsum(text, *arrays)
         return np.einsum(*with_operands(operands, arrays), out=out, **arguments)
     if program is None:
         return _by_numpys_loops(operands, arrays, optimize, out, arguments)
@@ -375,7 +369,7 @@ def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: A
         subscripts = read(operands, shapes) if floating else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
             optimize = ["einsum_path", *_own_path(subscripts, None)]
-    named = dict(arguments) if out is None else {**arguments, "out": out}
+    named = arguments if out is None else {**arguments, "out": out}
     return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
 
 

@@ -109,9 +109,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
            [0.]])
     """
     if variant is None and epilogue is None and devices is None and not arguments:
-        kind = type(x1)
+        kind, result = type(x1), None
         if kind is _NDARRAY:    # plain arrays by BLAS or by NumPy's loop, without further questions
-            result = None
             if type(x2) is _NDARRAY and precision is None and (out is None
                                                                or type(out) is _NDARRAY):
                 where = chosen_backend() or backend_of_environment()
@@ -128,14 +127,10 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
                     _count()
                     return result
                 result = _like_before(x1, x2, out, where)
-        elif (replay := replays.get(kind)) is not None:
-            result = replay(("matmul", precision), (x1, x2), out)
         elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
-        elif (replay := replays[kind]) is not None:           # the first CuPy array of this process
+        elif (replay := replays[kind]) is not None:
             result = replay(("matmul", precision), (x1, x2), out)
-        else:
-            result = None
         if result is not None:
             return result
     if devices is not None:
@@ -164,10 +159,8 @@ def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str,
     refuse_with_devices("matmul", refused)
     if (call := own_call(x1, x2, out)) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
-    from .devices import matmul_of_host, matmul_over, on_host_alone
+    from .devices import matmul_over
 
-    if on_host_alone(x1, x2, out):
-        return matmul_of_host("matmul", x1, x2, out, devices, precision)
     return matmul_over(x1, x2, out, devices, precision)
 
 

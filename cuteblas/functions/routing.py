@@ -432,22 +432,17 @@ def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
         return without_kernels(call, resolved, settled.dtype)
     if resolved.engine.on_host and settled.any_order:
         settled = replace(settled, any_order=False)
+    compute = partial(evaluate, settled, algorithm)
     if resolved.engine.moves:
         work = work_of(settled.products, settled.dtype, resolved.arrays, out, settled.shape)
-        result = offload(
-            function,
-            work,
-            lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
-            resolved.arrays,
-            out,
-            partial(call.again, *call.operands, **call.named),
-            stream=None
-            if len(call.operands) != 2 or algorithm.variant
-            else partial(_in_tiles, call, settled, resolved.arrays)
-        )
+        streams = len(call.operands) == 2 and algorithm.variant is None
+        result = offload(function, work, compute, resolved.arrays, out,
+                         partial(call.again, *call.operands, **call.named),
+                         stream=partial(_in_tiles, call, settled, resolved.arrays) if streams
+                         else None)
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.running(function) as (run, arrays):
-        result = evaluate(run, settled, arrays, out, algorithm=algorithm)
+        result = compute(run, arrays, out)
         if head is not None:
             run.record(head, arrays, out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result

@@ -174,7 +174,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
     def compute(there: Sequence[Any], target: Any) -> None:
         shorter = {c: target.shape[at[c][0] or 0] for c in at}
         part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
-        evaluate(Execution(f"{function}: tiles", CUDA), part, there, target, algorithm=algorithm)
+        evaluate(part, algorithm, Execution(f"{function}: tiles", CUDA), there, target)
 
     done = stream_tiles(Tiled(function, extents, operands, Operand(result, (*where[0], None)),
                               compute))

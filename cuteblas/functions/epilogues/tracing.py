@@ -55,11 +55,18 @@ def _result_types(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ..
     return ufunc.resolve_dtypes((*types, None))
 
 
-def _operators(ufunc: np.ufunc) -> tuple[Callable[..., Traced], Callable[..., Traced]]:
-    """An operator of values, and the same with its operands exchanged."""
-    return (lambda self, *other: _operator(ufunc, self, *other)), (
-        lambda self, other: _operator(ufunc, other, self)
-    )
+_BINARY = (np.add, np.subtract, np.multiply, np.divide, np.bitwise_and, np.bitwise_or,
+           np.bitwise_xor)
+
+
+def _forward(ufunc: np.ufunc) -> Callable[..., Traced]:
+    """An operator of values."""
+    return lambda self, *other: _operator(ufunc, self, *other)
+
+
+def _reflected(ufunc: np.ufunc) -> Callable[..., Traced]:
+    """An operator with its operands exchanged."""
+    return lambda self, other: _operator(ufunc, other, self)
 
 
 def _reducer(op: str) -> Callable[..., Reduction]:
@@ -115,20 +122,14 @@ class Traced(_Reducible):
         return f"<{self.node}: {self.weak.__name__ if self.weak else self.kind}>"
 
     # -- operators ---------------------------------------------------------------------------------
-    __add__, __radd__ = _operators(np.add)
-    __sub__, __rsub__ = _operators(np.subtract)
-    __mul__, __rmul__ = _operators(np.multiply)
-    __truediv__, __rtruediv__ = _operators(np.divide)
-    __and__, __rand__ = _operators(np.bitwise_and)
-    __or__, __ror__ = _operators(np.bitwise_or)
-    __xor__, __rxor__ = _operators(np.bitwise_xor)
-    __lt__, __gt__ = _operators(np.less)[0], _operators(np.greater)[0]
-    __le__, __ge__ = _operators(np.less_equal)[0], _operators(np.greater_equal)[0]
-    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]  # type: ignore[assignment]
-
-    __neg__, __pos__ = _operators(np.negative)[0], _operators(np.positive)[0]
-    __abs__, __invert__ = _operators(np.absolute)[0], _operators(np.invert)[0]
-    __rpow__ = _operators(np.power)[1]
+    __add__, __sub__, __mul__, __truediv__, __and__, __or__, __xor__ = map(_forward, _BINARY)
+    __radd__, __rsub__, __rmul__, __rtruediv__, __rand__, __ror__, __rxor__ = map(_reflected, _BINARY)
+    __lt__, __le__, __gt__, __ge__ = map(_forward, (np.less, np.less_equal, np.greater,
+                                                    np.greater_equal))
+    __eq__, __ne__ = map(_forward, (np.equal, np.not_equal))  # type: ignore[assignment]
+    __neg__, __pos__, __abs__, __invert__ = map(_forward, (np.negative, np.positive, np.absolute,
+                                                           np.invert))
+    __rpow__ = _reflected(np.power)
 
     def __pow__(self, other: Any) -> Traced:
         return _power(self, other)
