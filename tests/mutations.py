@@ -418,13 +418,13 @@ MUTATIONS = [
             "blas/test_refusals.py"
         ),
         (
-            "blas/arguments.py",
+            "blas/types.py",
             "if not -2**31 <= int(value) < 2**31:",
             "if not -2**31 <= int(value) <= 2**31:",
             "blas/test_refusals.py"
         ),
         (
-            "functions/host_gemm.py",
+            "functions/gemm.py",
             'where=written if triangle == "lower" else written.T)',
             'where=written if triangle == "upper" else written.T)',
             "blas/test_rank_k.py"

@@ -34,7 +34,6 @@ EVERYWHERE = {"__version__", "_cache", "_dtypes", "_forks", "_imports"}
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
 # parts with circles of imports under TYPE_CHECKING
 CIRCLES_OF_TYPES = {"array", "codegen", "kernels"}
-COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library imports
 
 
 @cache
@@ -61,19 +60,11 @@ def imports(file, checking=False):
 @pytest.mark.parametrize("part", MAY_IMPORT)
 def test_arrows_go_down(part):
     allowed = {f"cuteblas.{name}" for name in MAY_IMPORT[part] | {part} | EVERYWHERE}
-    files = [file for file in (HOME / part).rglob("*.py")
-             if file.relative_to(HOME).as_posix() not in COMMANDS]
-    wrong = [f"{file.relative_to(HOME)} imports {name}" for file in files for name in imports(file)
+    wrong = [f"{file.relative_to(HOME)} imports {name}" for file in (HOME / part).rglob("*.py")
+             for name in imports(file)
              if name.startswith("cuteblas") and not any(name == a or name.startswith(a + ".")
                                                         for a in allowed)]
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_commands_are_imported_by_nothing(command):
-    module = f"cuteblas.{command.removesuffix('.py').replace('/', '.')}"
-    assert not [file for file in HOME.rglob("*.py") for name in imports(file) if name == module
-                or name.startswith(f"{module}.")]
 
 
 @pytest.mark.parametrize("part", sorted(STANDARD_LIBRARY_ONLY))

@@ -6,7 +6,7 @@ It imports CuPy, and is imported when the first of them arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial, reduce
 from importlib import import_module
@@ -19,6 +19,7 @@ import cupyx
 import numpy as np
 
 from ..engines.cuda import on_device_of
+from ..engines.dispatch import Func
 
 __all__ = ["by_cupy", "check_key", "elements_for", "imag", "item", "method_by_cupy", "raising"]
 
@@ -58,7 +59,7 @@ _METHODS = frozenset({"all", "any", "argmax", "argmin", "argsort", "choose", "cl
 _IGNORED_BY_METHODS = {"sort": ("kind", "stable"), "astype": ("subok",)}
 
 
-def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None,
+def by_cupy(function: Func, ours: Func | None,
             arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
     """A function of NumPy on CuPy arrays, one of which is ``some``: ours, or CuPy's.
 
@@ -145,11 +146,11 @@ def raising(function: str) -> Iterator[None]:
 
 
 @cache
-def _theirs(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
+def _theirs(function: Func) -> tuple[Func, ...]:
     """CuPy's function in the place of NumPy's; that of the Array API standard where CuPy has none,
     or one of fewer parameters."""
     place, name = function.__module__.split(".")[1:], function.__name__
-    found: list[Callable[..., Any]] = []
+    found: list[Func] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
         try:
             theirs = getattr(reduce(getattr, place, package), name)
@@ -161,7 +162,7 @@ def _theirs(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
 
 
 @cache
-def _signature(function: Callable[..., Any]) -> Signature | None:
+def _signature(function: Func) -> Signature | None:
     """The parameters of a function, where it has a signature."""
     try:
         return signature(function)
@@ -169,7 +170,7 @@ def _signature(function: Callable[..., Any]) -> Signature | None:
         return None
 
 
-def _make_arrays(given: BoundArguments, function: Callable[..., Any]) -> None:
+def _make_arrays(given: BoundArguments, function: Func) -> None:
     """Put arrays in the places of lists, and of numbers if these are not taken."""
     def made(x: Any) -> Any:
         of_numbers = function in _NUMBERS_TOO and isinstance(x, (int, float, complex, np.generic))
@@ -185,7 +186,7 @@ def _make_arrays(given: BoundArguments, function: Callable[..., Any]) -> None:
             given.arguments[name] = tuple(map(made, value))
 
 
-def _called(function: Callable[..., Any], theirs: Callable[..., Any], given: BoundArguments) -> Any:
+def _called(function: Func, theirs: Func, given: BoundArguments) -> Any:
     """Call CuPy's function with what NumPy's was given, by CuPy's names.
 
     Raises
@@ -215,7 +216,7 @@ def _called(function: Callable[..., Any], theirs: Callable[..., Any], given: Bou
     return theirs(*arguments, **named)
 
 
-def _unknown(function: Callable[..., Any], theirs: Callable[..., Any],
+def _unknown(function: Func, theirs: Func,
              given: BoundArguments) -> list[str]:
     """The arguments of a call for which CuPy's function has no parameter."""
     numpys, names = given.signature.parameters, _renamed(function, theirs)
@@ -228,7 +229,7 @@ def _unknown(function: Callable[..., Any], theirs: Callable[..., Any],
 
 @cache
 def _renamed(
-    function: Callable[..., Any], theirs: Callable[..., Any]
+    function: Func, theirs: Func
 ) -> Mapping[str, tuple[str, bool, Any]] | None:
     """For NumPy's parameters CuPy's names, the same or that in the same place; whether the argument
     is given by its place; and the default where only NumPy's has one. ``None`` if CuPy's function
@@ -253,7 +254,7 @@ def _renamed(
     return names
 
 
-def _fits(function: Callable[..., Any], theirs: Callable[..., Any], arguments: tuple[Any, ...],
+def _fits(function: Func, theirs: Func, arguments: tuple[Any, ...],
           named: dict[str, Any]) -> bool:
     """Whether a call means the same to CuPy's function as it is."""
     least, most, names = _shared(function, theirs)
@@ -264,7 +265,7 @@ def _fits(function: Callable[..., Any], theirs: Callable[..., Any], arguments: t
 
 @cache
 def _shared(
-    function: Callable[..., Any], theirs: Callable[..., Any]
+    function: Func, theirs: Func
 ) -> tuple[int, int, frozenset[str]]:
     """How many arguments both functions need, how many they take by place in the same order, and
     what both call the same."""
@@ -295,7 +296,7 @@ def _makes_no_difference(name: str, value: Any) -> bool:
                                     and value in _WITHOUT_EFFECT.get(name, ()))
 
 
-def _as_numpys(function: Callable[..., Any], result: Any) -> Any:
+def _as_numpys(function: Func, result: Any) -> Any:
     """A result of the type that NumPy's function returns."""
     if function in _BOOLS:
         return bool(result)
@@ -309,7 +310,7 @@ def _as_numpys(function: Callable[..., Any], result: Any) -> Any:
 
 
 @cache
-def _named_tuple(function: Callable[..., Any]) -> Callable[..., Any] | None:
+def _named_tuple(function: Func) -> Func | None:
     """The named tuple that a function of ``numpy.linalg`` returns."""
     if function not in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet,
                         np.linalg.svd):
@@ -385,7 +386,7 @@ _JOINED = {"sum": ("add", 0), "prod": ("multiply", 1), "max": ("maximum", None),
            "min": ("minimum", None), "any": (None, False), "all": (None, True)}
 
 
-def _reduction(name: str) -> Callable[..., Any]:
+def _reduction(name: str) -> Func:
     """A reduction with ``where`` and ``initial``, of which CuPy has neither."""
     join, identity = _JOINED[name]
 
@@ -413,7 +414,7 @@ def _reduction(name: str) -> Callable[..., Any]:
     return call
 
 
-def _without_dtype(call: Callable[..., Any]) -> Callable[..., Any]:
+def _without_dtype(call: Func) -> Func:
     """A reduction whose parameters do not have ``dtype`` between the axis and ``out``."""
     return lambda a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=True: call(
         a, axis, None, out, keepdims, initial, where)
@@ -435,7 +436,7 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims
     return out
 
 
-def _deviation(name: str) -> Callable[..., Any]:
+def _deviation(name: str) -> Func:
     """``numpy.std`` and ``numpy.var``, whose ``ddof`` has two names."""
     def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
              keepdims: Any = False, *, where: Any = True, mean: Any = np._NoValue,
@@ -456,7 +457,7 @@ def imag(val: cupy.ndarray) -> cupy.ndarray:
     return val.T.imag.T if val.flags.f_contiguous else val.imag
 
 
-_OWN: dict[Callable[..., Any], Callable[..., Any]] = {
+_OWN: dict[Func, Func] = {
     np.take: _take,
     np.choose: _choose,
     np.clip: _clip,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from .. import functions
-from ..engines.dispatch import Carrier, kind_of, own_types
+from ..engines.dispatch import Carrier, Func, kind_of, own_types
 from ..functions import linalg
 from .devices import device_of
 
@@ -47,7 +47,7 @@ def require_one_place(function: str, arguments: Any) -> None:
         require_one_device(function, {f"operand {i}": x for i, x in enumerate(arrays)})
 
 
-def by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def by_library(function: Func, *arguments: Any, **named: Any) -> Any:
     """A function of NumPy, called on this package or on the library of the arguments; on NumPy
     where there are no arrays.
 
@@ -70,13 +70,13 @@ def by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> A
     return np.ndarray.__array_function__(_SOME, function, (), arguments, named)
 
 
-def of_anything(library: Any, make: Callable[..., Any], a: Any, dtype: Any = None) -> Any:
+def of_anything(library: Any, make: Func, a: Any, dtype: Any = None) -> Any:
     """A function of arrays, on whatever the library makes one of."""
     return make(library.asarray(a), dtype)
 
 
 @cache
-def ours_by_numpys() -> dict[Any, Callable[..., Any]]:
+def ours_by_numpys() -> dict[Any, Func]:
     """Our functions by those of NumPy."""
     pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg))
              for name in package.__all__ if callable(theirs := getattr(library, name, None))

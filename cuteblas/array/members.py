@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, SupportsIndex
 
 import numpy as np
 
+from ..engines.memory import Ints
+
 if TYPE_CHECKING:
     from ..functions.signatures import Casting
     from .wrapper import ndarray
@@ -63,9 +65,9 @@ class Members:
         nbytes: int
         ndim: int
         real: ndarray
-        shape: tuple[int, ...]
+        shape: Ints
         size: int
-        strides: tuple[int, ...]
+        strides: Ints
 
     # -- methods -----------------------------------------------------------------------------------
     def all(self, axis: _Axis = None, out: Any = None, keepdims: bool = False, *,

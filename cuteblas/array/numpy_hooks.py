@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..engines.counters import tally
+from ..engines.dispatch import Func
 from ..engines.memory import array_at
 from ..engines.placement import FEW
 from ..functions import (
@@ -60,7 +61,7 @@ _BLAS_TYPES = "fdFD"
 _OWN = __name__.partition(".")[0] + "."
 
 
-as_a_program: Callable[..., Any] = eval("lambda function, *args, **named: function(*args, **named)",
+as_a_program: Func = eval("lambda function, *args, **named: function(*args, **named)",
                                         {})
 """Call a function as a program does: not from a module of this package."""
 
@@ -76,7 +77,7 @@ def _delegated(function: str, error: BaseException) -> None:
 
 
 # -- loops -----------------------------------------------------------------------------------------
-_PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": matmul, "vecdot": vecdot, "matvec": matvec,
+_PRODUCTS: dict[str, Func] = {"matmul": matmul, "vecdot": vecdot, "matvec": matvec,
                                             "vecmat": vecmat}
 
 
@@ -186,9 +187,9 @@ class Function:
 
     # found without __getattr__, which makes attributes slow
     __slots__ = "__call__", "__dict__", "__weakref__"
-    __call__: Callable[..., Any]
+    __call__: Func
 
-    def __init__(self, place: str, ours: Callable[..., Any],
+    def __init__(self, place: str, ours: Func,
                  measure: Callable[[Iterable[Any]], int], least: int, operands: int,
                  with_blas: int = 1, foreign: frozenset[str] = frozenset({"precision", "variant"})):
         module, _, name = place.rpartition(".")
@@ -238,12 +239,12 @@ class Function:
         return resolve_name, (self._place,)
 
 
-_PRODUCTS_BY_NAME: dict[str, Callable[..., Any]] = {"dot": dot, "inner": inner, "vdot": vdot,
+_PRODUCTS_BY_NAME: dict[str, Func] = {"dot": dot, "inner": inner, "vdot": vdot,
                                                     "tensordot": tensordot, "kron": kron,
                                                     "linalg.multi_dot": multi_dot,
                                                     "linalg.matrix_power": matrix_power,
                                                     "linalg.tensordot": tensordot_of_linalg}
-_COPIES: dict[str, Callable[..., Any]] = {"copy": copy, "ascontiguousarray": ascontiguousarray,
+_COPIES: dict[str, Func] = {"copy": copy, "ascontiguousarray": ascontiguousarray,
                                           "asfortranarray": asfortranarray}
 FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS, 0),
              *[Function(f"numpy.{name}", ours, _elements, 1 << 10,
@@ -302,24 +303,11 @@ def check() -> None:
 
 
 def _operands(function: Any, x: np.ndarray) -> tuple[Any, ...]:
-    match function.__name__:
-        case "vecdot":
-            return x, x
-        case "matvec":
-            return x, x[0]
-        case "vecmat":
-            return x[0], x
-        case "einsum":
-            return "ij,jk->ki", x, x
-        case "matrix_power":
-            return x, 3
-        case "multi_dot":
-            return ([x, x, x],)
-        case "copy" | "ascontiguousarray" | "asfortranarray":
-            return (x.T,)
-        case "kron":
-            return x[:20, :30], x[:30, :20]
-    return x, x
+    by_name: dict[str, tuple[Any, ...]] = {
+        "matvec": (x, x[0]), "vecmat": (x[0], x), "einsum": ("ij,jk->ki", x, x),
+        "matrix_power": (x, 3), "multi_dot": ([x, x, x],), "kron": (x[:20, :30], x[:30, :20]),
+        **dict.fromkeys(_COPIES, (x.T,))}
+    return by_name.get(function.__name__, (x, x))
 
 
 def _check(function: Any, arguments: tuple[Any, ...]) -> None:

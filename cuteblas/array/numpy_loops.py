@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..engines.memory import Ints
 from .machine import either
 
 __all__ = ["TYPES", "Call", "Loop", "raised_elsewhere", "why_unavailable"]
@@ -45,9 +46,9 @@ class Call(NamedTuple):
         Of each array.
     """
 
-    shapes: tuple[tuple[int, ...], ...]
-    strides: tuple[tuple[int, ...], ...]
-    addresses: tuple[int, ...]
+    shapes: tuple[Ints, ...]
+    strides: tuple[Ints, ...]
+    addresses: Ints
 
 
 def why_unavailable() -> str | None:

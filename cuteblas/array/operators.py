@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.dispatch import kind_of
+from ..engines.dispatch import Func, kind_of
+from ..engines.memory import Ints
 from ..functions import matmul
 from .devices import device_of, made_on
 from .libraries import require_one_place
@@ -17,10 +18,11 @@ from .wrapper import define, flatiter, ndarray, unwrapped, wrap, wrapped
 
 __all__ = ["define_operators"]
 
+_Operator = Callable[[Any, Any], Any]
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
-def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
+def _operated(call: _Operator, x: ndarray, other: Any) -> Any:
     """``call`` on the data of ``x`` and another operand, which the library of the data may leave
     the answer to."""
     data = x._data
@@ -34,7 +36,7 @@ def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
     return call(data, other)
 
 
-def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> Any:
+def _operated_on_gpu(call: _Operator, data: Any, other: Any) -> Any:
     """``call`` on CuPy's data and an operand that CuPy may not take."""
     from ._cupy_ufuncs import operands
 
@@ -45,7 +47,7 @@ def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> 
                                other)[1])
 
 
-def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
+def _forward(call: _Operator, ufunc: np.ufunc) -> _Operator:
     """``x + y``, by the ufunc where ``y`` has an answer to that (NEP 13)."""
     def operate(self: ndarray, other: Any, /) -> Any:
         data, kind = self._data, type(other)
@@ -63,7 +65,7 @@ def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndar
     return operate
 
 
-def _reflected(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
+def _reflected(call: _Operator, ufunc: np.ufunc) -> _Operator:
     """``y + x`` where ``y`` has no answer."""
     def operate(self: ndarray, other: Any, /) -> Any:
         if kind_of(other) == "foreign":
@@ -73,8 +75,8 @@ def _reflected(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[nd
     return operate
 
 
-def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc,
-              **named: Any) -> Callable[[ndarray, Any], Any]:
+def _in_place(call: _Operator, ufunc: np.ufunc,
+              **named: Any) -> _Operator:
     """``x += y``, written into ``x`` unless ``y`` computes it itself."""
     def operate(self: ndarray, other: Any, /) -> Any:
         if kind_of(other) == "foreign" and type(other) is not ndarray:
@@ -100,7 +102,7 @@ def _matmul(data: Any, other: Any) -> Any:
     return matmul(data, other)
 
 
-def _matmul_into(axes: list[int | tuple[int, ...]], data: Any, other: Any) -> Any:
+def _matmul_into(axes: list[int | Ints], data: Any, other: Any) -> Any:
     """``data @= other`` of matrices, or of a vector and matrices."""
     if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
         return operator.imatmul(data, other)
@@ -119,8 +121,8 @@ def _matmul_operator(self: ndarray, other: Any, /) -> Any:
 
 
 def _matmul_in_place(self: ndarray, other: Any, /) -> Any:
-    own: int | tuple[int, ...] = (-2, -1) if self._data.ndim > 1 else (-1,)
-    axes: list[int | tuple[int, ...]] = [own, (-2, -1), own]
+    own: int | Ints = (-2, -1) if self._data.ndim > 1 else (-1,)
+    axes: list[int | Ints] = [own, (-2, -1), own]
     try:
         return _in_place(partial(_matmul_into, axes), np.matmul, axes=axes)(self, other)
     except np.exceptions.AxisError:
@@ -130,14 +132,14 @@ def _matmul_in_place(self: ndarray, other: Any, /) -> Any:
         ) from None
 
 
-def _unary(call: Callable[[Any], Any]) -> Callable[[ndarray], Any]:
+def _unary(call: Func) -> Func:
     def operate(self: ndarray) -> Any:
         return wrapped(call(self._data))
 
     return operate
 
 
-def _of_elements(compare: Callable[[Any, Any], Any]) -> Callable[[flatiter, Any], Any]:
+def _of_elements(compare: _Operator) -> _Operator:
     def operate(self: flatiter, other: Any, /) -> Any:
         return compare(self.copy(), other.copy() if type(other) is flatiter else other)
 

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 from ..engines.counters import stats
+from ..engines.dispatch import Func
 
 __all__ = ["MADE_BY_CHECKS", "Patch", "Switch", "checking"]
 
@@ -38,10 +39,10 @@ class Patch:
         What was there when the hook took its place.
     """
 
-    def __init__(self, place: str, owner: Any, name: str, hook: Callable[..., Any], function: str):
+    def __init__(self, place: str, owner: Any, name: str, hook: Func, function: str):
         self.place = place
         self.function = function
-        self.original: Callable[..., Any] = getattr(owner, name)
+        self.original: Func = getattr(owner, name)
         self.hook = wraps(self.original)(hook)
         self._owner = owner
         self._name = name

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from math import prod, trunc
 from types import FunctionType
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 
-from ..engines.dispatch import Carrier, kind_of, register_own_type
+from ..engines.dispatch import Carrier, Func, kind_of, register_own_type
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
 from ..functions.signatures import Order
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
@@ -117,7 +117,7 @@ class ndarray(_Base):
         require_one_place(ufunc.__name__, raw)
         return wrapped(call(*raw))
 
-    def __array_function__(self, function: Callable[..., Any], types: Any, arguments: Any,
+    def __array_function__(self, function: Func, types: Any, arguments: Any,
                            named: dict[str, Any]) -> Any:
         """NEP 18: our function of that name, else that of the library of the data."""
         if not all(map(is_answered_here, types)):
@@ -174,7 +174,7 @@ class ndarray(_Base):
             )
         return self._data.copy("K") if copy and dtype in (None, self._data.dtype) else self._data
 
-    def __cupy_override_elementwise_kernel__(self, kernel: Callable[..., Any], *arguments: Any,
+    def __cupy_override_elementwise_kernel__(self, kernel: Func, *arguments: Any,
                                              **named: Any) -> Any:
         """CuPy's ufuncs and element-wise kernels by their own names, with an array of ours among
         the operands."""
@@ -532,7 +532,7 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
     return f"{prefix}{text[:-1]}{where})".replace("\n", "\n" + " " * len(prefix))
 
 
-def call_on_data(call: Callable[..., Any], name: str, arguments: tuple[Any, ...],
+def call_on_data(call: Func, name: str, arguments: tuple[Any, ...],
                  named: dict[str, Any], *owner: ndarray) -> Any:
     """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments
     returned, and of the array whose method it is, the given array."""
@@ -564,7 +564,7 @@ def as_given(result: Any, given: list[Any]) -> Any:
             for name, x in result.items()} if type(result) is dict else wrapped(result)
 
 
-def _on_data(call: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _on_data(call: Func, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """A function of this package on what our arrays wrap; it looks itself where they are. Arrays
     that it writes into come back."""
     result = call(*unwrapped(arguments), **unwrapped(named))
@@ -575,7 +575,7 @@ def _on_data(call: Callable[..., Any], arguments: tuple[Any, ...], named: dict[s
 def _define_members() -> None:
     """Give the class every public method and attribute of NumPy's arrays that it does not define
     itself."""
-    def method(name: str) -> Callable[..., Any]:
+    def method(name: str) -> Func:
         if name == "tolist":                    # Python's objects, as they are
             return lambda self, /: self._data.tolist()
 
@@ -599,7 +599,7 @@ def _define_members() -> None:
             member.__doc__ = getattr(getattr(np.ndarray, name, None), "__doc__", None)
 
 
-def _method(data: Any, name: str) -> Callable[..., Any]:
+def _method(data: Any, name: str) -> Func:
     """A method of the wrapped array that takes NumPy's arguments."""
     if type(data) is np.ndarray:
         return getattr(data, name)

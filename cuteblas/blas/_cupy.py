@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 
 from .._forks import use_cuda
-from ..engines.memory import Memory
+from ..engines.memory import Ints, Memory
 
 __all__ = ["at_address", "from_dlpack", "from_host", "in_stream"]
 
@@ -58,7 +58,7 @@ def _handle(stream: Any) -> int:
     )
 
 
-def at_address(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
+def at_address(address: int, dtype: np.dtype, shape: Ints, strides: Ints,
                device: int | None) -> Any:
     """An array over memory of the device that somebody else owns; ``strides`` are in bytes."""
     use_cuda()

@@ -1,4 +1,5 @@
-"""The small arguments of a BLAS call: transposition, flags, alpha and beta, lists of numbers."""
+"""The arguments of a BLAS call, all checked before anything runs: from a :class:`Request` to a
+:class:`Call`."""
 
 from __future__ import annotations
 
@@ -7,11 +8,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines.dispatch import kind_of
-from .libraries import Place, is_list, view_of
-from .types import Types, dtype_named, kind_of_numbers, type_name
+from ..engines.dispatch import ByName
+from ..engines.engine import Engine, engine_of
+from ..engines.memory import Ints, Memory, overlap, same_elements
+from ..engines.settings import current_backend
+from ..functions.algorithms import (
+    AS_PLANNED,
+    BY_NUMPY,
+    Algorithm,
+    checked_algorithm,
+    refuse_variant,
+)
+from ..functions.gemm import refuse_self_overlap, scalar_kind
+from .libraries import LISTS, Gathered, Place, from_list, gather, is_complex_list, view_of
+from .signatures import ROWS, Routine
+from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["TRANSPOSITIONS", "Arguments", "Transposition", "from_list", "is_complex_list"]
+__all__ = ["TRANSPOSITIONS", "Arguments", "Call", "Request", "Transposition", "gathered_operands",
+           "inferred", "prepare", "targets"]
 
 
 class Transposition(NamedTuple):
@@ -90,7 +104,7 @@ class Arguments(dict[str, Any]):
         """Whether a routine updates an operand in place, as its flag ``overwrite_NAME`` says; a
         list cannot be updated."""
         overwrites = self.flag(f"overwrite_{name}")
-        if overwrites and is_list(self[name]):
+        if overwrites and isinstance(self[name], LISTS):
             raise TypeError(
                 f"{self.function} updates an array in place with overwrite_{name}=1, but {name} is a list"
             )
@@ -101,8 +115,10 @@ class Arguments(dict[str, Any]):
         the operands."""
         function, value = self.function, self[name]
         if isinstance(value, (bool, int, float, complex, np.generic)):
-            return _number(function, name, value, types)
-        if is_list(value) or not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
+            whole = type(value) is int or (type(value) is float and types.compute != "int32")
+            return value if whole and value in (0, 1) else types.number(function, name, value)
+        if isinstance(value, LISTS) or not (hasattr(value, "__array__")
+                                            or hasattr(value, "__dlpack__")):
             raise TypeError(
                 f"{function} takes a number or a 0-d array as {name}, got {type(value).__name__}"
             )
@@ -112,95 +128,344 @@ class Arguments(dict[str, Any]):
                 f"{function} takes a number or a 0-d array as {name}, got an array of shape {tuple(array.shape)}"
             )
         if where.device is None:
-            if place.device is None and isinstance(array, np.ndarray) and type_name(array) == types.compute:
+            if place.device is None and isinstance(array, np.ndarray) and type_name(array.dtype) == types.compute:
                 return array
-            return _number(function, name, array[()], types)
+            return types.number(function, name, array[()])
         if where != place:
             raise ValueError(
                 f"{function} takes {name} in the library and on the device of the operands, but they are "
                 f"{place.library} arrays on {place} and {name} is a {where.library} array on {where}"
             )
-        _check_kind(function, name, array.dtype, types)
+        types.check_scalar(function, name, array.dtype)
         return array
 
 
-def _check_kind(function: str, name: str, dtype: np.dtype, types: Types) -> None:
-    """Refuse a scalar of a type that would lose its imaginary or fractional part."""
-    kind = kind_of_numbers(dtype)
-    if kind not in "biufc":
-        raise TypeError(f"{function} takes a number or a 0-d array as {name}, got {dtype}")
-    if kind == "c" and not types.is_complex:
-        raise TypeError(
-            f"{function} computes in {types.compute}, so {name} has to be real, got {dtype.name}"
-        )
-    if kind == "f" and types.compute == "int32":
-        raise TypeError(
-            f"{function} computes in {types.compute}, so {name} has to be an integer, got {dtype.name}"
-        )
+class Request(NamedTuple):
+    """The arguments of a call as the caller gave them."""
+
+    alpha: Any
+    a: Any
+    b: Any
+    beta: Any = 0
+    c: Any = None
+    trans_a: Any = 0
+    trans_b: Any = 0
+    overwrite_c: Any = 0
+    epilogue: Any = None
+    precision: str | None = None
+    out: Any = None
+    stream: Any = None
+    variant: str | None = None
+    dtype: Any = None
+    compute_dtype: Any = None
 
 
-def _number(function: str, name: str, value: Any, types: Types) -> int | float | complex:
-    if type(value) is int and value in (0, 1):
-        return value
-    if isinstance(value, int) and not -2**1000 < value < 2**1000:
-        raise ValueError(
-            f"{function} computes in {types.compute}, which cannot hold {name}: it has {value.bit_length()} bits"
-        )
-    dtype = np.asarray(value).dtype if not isinstance(value, int) else np.dtype(np.int64)
-    _check_kind(function, name, dtype, types)
-    if types.compute == "int32":
-        if not -2**31 <= int(value) < 2**31:
-            raise ValueError(
-                f"{function} computes in int32, which cannot hold {name} = {int(value)}"
-            )
-        return int(value)
-    number = complex(value) if types.is_complex else float(value)
-    with np.errstate(over="ignore"):
-        return dtype_named(types.compute).type(number).item()
+class Call(NamedTuple):
+    """A call whose arguments have been checked.
+
+    Attributes
+    ----------
+    function : str
+        The routine.
+    types : Types
+        Element types.
+    gathered : Gathered
+        The operands' library, their device and the way back.
+    a, b : array
+        (..., m, k) and (..., k, n): views of the operands, transposed as asked.
+    trans_a, trans_b : Transposition
+        What the caller asked for; conjugation is still to be done.
+    alpha, beta : number or 0-d array
+        In the type of the sums.
+    c, out : array or None
+        (..., m, n); ``c`` is read, ``out`` is written; the same array for an update in place.
+    answer : object
+        What the caller gets back if the result is written in place.
+    shape : tuple of int
+        Of the result.
+    epilogue, algorithm, stream
+        As in the call, checked.
+    by_numpy : bool
+        Whether NumPy computes it, and no kernel.
+    """
+
+    function: str
+    types: Types
+    gathered: Gathered
+    a: Any
+    b: Any
+    trans_a: Transposition
+    trans_b: Transposition
+    alpha: Any
+    beta: Any
+    c: Any
+    out: Any
+    answer: Any
+    shape: Ints
+    epilogue: Any
+    algorithm: Algorithm
+    stream: Any
+    by_numpy: bool
+
+    @property
+    def place(self) -> Place:
+        """Where the operands are."""
+        return self.gathered.place
+
+    @property
+    def engine(self) -> Engine:
+        """What runs kernels on these arrays."""
+        return engine_of(self.a)
+
+    def answered(self, result: Any, extras: ByName) -> Any:
+        """What the caller gets: the result in its own library, and an epilogue's further results if
+        there are any."""
+        answer = self.answer if self.out is not None else self.gathered.back(result)
+        return (answer, {name: self.gathered.back(x)
+                         for name, x in extras.items()}) if extras else answer
 
 
-def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndarray:
-    """A list of numbers as an array of the type that the routine takes.
+def gathered_operands(row: Routine, given: Arguments) -> Gathered:
+    """The operands of a routine as arrays of one library, of its type and rank."""
+    gathered = gather(row.name, {name: given[name] for name in row.operands}, row.read)
+    _as_typed(row.name, gathered, row.types)
+    for name, x in gathered.arrays.items():
+        if x.ndim != (rank := len(row.operands[name])):
+            kind = "vector" if rank == 1 else "matrix"
+            raise ValueError(f"{row.name} takes a {kind} as {name}, but it has shape {x.shape}")
+    return gathered
+
+
+def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
+    """Check a call; one that is only to be planned (``runs=False``) may name a kernel wherever it
+    would run.
 
     Raises
     ------
-    TypeError
-        If its elements are not numbers of a kind that the type holds.
-    ValueError
-        If it is ragged, or an integer is out of range.
+    TypeError, ValueError
+        One sentence on the first thing that is wrong.
     """
+    given = Arguments(function, request._asdict())
+    trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
+    overwrites = given.overwrites("c")
+    precision, variant = request.precision, request.variant
+    algorithm = AS_PLANNED if precision is variant is None \
+        else checked_algorithm(precision, variant, "gemm")
+    gathered = gather(function, {name: given[name] for name in ("a", "b", "c", "out")}, "ab")
+    place, arrays = gathered.place, gathered.arrays
+    epilogue = _bound(function, request.epilogue, place)
+    types = types or inferred(arrays, request)
+    if "out" in arrays and isinstance(arrays["out"], LISTS):
+        raise TypeError(f"{function} takes an array as out, got a list")
+    _as_typed(function, gathered, types)
+    alpha, beta = given.scalar("alpha", types, place), given.scalar("beta", types, place)
+
+    a, b = arrays["a"], arrays["b"]
+    _check_ranks(function, arrays)
+    a_seen, b_seen = trans_a.view(a), trans_b.view(b)
+    shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
+    c, out, answer = targets(function, request, arrays, overwrites, beta, shape)
+    call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out,
+                answer, shape, epilogue, algorithm, request.stream,
+                place.device is None and current_backend() != "emulator")
+    _check_memory(call, arrays)
+    if request.stream is not None and place.device is None:
+        raise ValueError(
+            f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host"
+        )
+    if runs and call.by_numpy and request.variant is not None:
+        refuse_variant(request.variant, BY_NUMPY)
+    return call
+
+
+def _bound(function: str, epilogue: Any, place: Place) -> Any:
+    """An epilogue, with its operands as NumPy or CuPy arrays like those of the product."""
+    if epilogue is None:
+        return None
+    from ..functions.epilogues import as_bound
+
+    def viewed(name: str, x: Any) -> Any:
+        if isinstance(x, LISTS):
+            return x
+        array, where = view_of(function, name, x)
+        if where != place:
+            raise ValueError(
+                f"{function} takes {name} of the epilogue in the library and on the device of the operands, but they "
+                f"are {place.library} arrays on {place} and {name} is a {where.library} array on {where}"
+            )
+        return array
+
+    return as_bound(epilogue).converted(viewed)
+
+
+def inferred(arrays: ByName, request: Request) -> Types:
+    """The types of ``gemm``: those of the arrays, float64 or complex128 if all are lists."""
+    operands = next((type_name(arrays[x].dtype) for x in "ab"
+                     if not isinstance(arrays[x], LISTS)), None)
+    if operands is None:
+        operands = "complex128" if any(is_complex_list(arrays[x]) for x in "ab") else "float64"
+    dtype = request.dtype
+    if dtype is None:
+        dtype = next((type_name(arrays[x].dtype) for x in ("out", "c") if x in arrays
+                      and not isinstance(arrays[x], LISTS)), None)
+    return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype,
+                    epilogue=request.epilogue is not None)
+
+
+def _as_typed(function: str, gathered: Gathered, types: Types) -> None:
+    """Put arrays in the place of lists, and refuse arrays of another type than the routine's."""
+    for name, x in gathered.arrays.items():
+        role = "operands" if name in "ab" else "output"
+        wanted = getattr(types, role)
+        if isinstance(x, LISTS):
+            array = from_list(function, name, x, dtype_named(wanted))
+            if (device := gathered.place.device) is not None:
+                from ._cupy import from_host
+
+                array = from_host(array, device)
+            gathered.arrays[name] = array
+        elif (found := type_name(x.dtype)) != wanted:
+            product = next((name for name, others in ROUTINES.items()
+                            if getattr(others, role) == found), None)
+            hint = f"convert it by {name}.astype({wanted!r})"
+            if product is not None and (call := _other_routine(function, product)) is not None:
+                hint = f"call {call}" + (f", or {hint}" if types.is_complex
+                                         or not found.startswith("complex") else "")
+            raise TypeError(f"{function} takes {name} in {wanted}, but it is {found}: {hint}")
+
+
+def _other_routine(function: str, product: str) -> str | None:
+    """The routine to call instead for elements that ``product`` multiplies; ``None`` if there is
+    none."""
+    row = ROWS.get(function)
+    if row is None or row.operation == "gemm":
+        return None if function == "gemm" else f"{product} or gemm"
+    alike = row.operation, row.operation.replace("he", "sy")
+    names = [product[0] + operation for operation in alike if not operation.startswith("ger")]
+    return next((name for name in names if name in ROWS), None)
+
+
+def _check_ranks(function: str, arrays: ByName) -> None:
+    for name, x in arrays.items():
+        if x.ndim < 2:
+            raise ValueError(
+                f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
+                f"{x.shape}"
+            )
+
+
+def _shape_of(function: str, arrays: ByName,
+              seen: tuple[Ints, Ints],
+              trans: tuple[Transposition, Transposition]) -> Ints:
+    """The shape of the result, after all shapes have been compared."""
+    def refusal(what: str) -> ValueError:
+        shapes = ", ".join(
+            f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
+            for name, t in zip("ab", trans, strict=True)
+        )
+        return ValueError(f"{function} {what}: {shapes}")
+
+    (*batch_a, m, k), (*batch_b, k_of_b, n) = seen
+    if k != k_of_b:
+        raise refusal(f"multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b")
+    batches = {"a": tuple(batch_a), "b": tuple(batch_b)}
+    if "c" in arrays:
+        batches["c"] = arrays["c"].shape[:-2]
     try:
-        raw = np.asarray(values)
+        batch = np.broadcast_shapes(*batches.values())
     except ValueError:
         raise ValueError(
-            f"{function} takes rectangular lists, but rows of {name} differ in length"
+            f"{function} broadcasts batch dimensions, but those of "
+            f"{' and '.join(f'{name} are {extents}' for name, extents in batches.items())}"
         ) from None
-    kind = kind_of_numbers(raw.dtype)
-    if kind not in "biufc":
-        raise TypeError(
-            f"{function} takes arrays and lists of numbers, but {name} is a list whose elements are {raw.dtype}"
-        )
-    target = kind_of_numbers(dtype)
-    if kind == "c" and target != "c":
-        raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has complex elements")
-    if target == "i" and raw.size:
-        if kind not in "biu":
-            raise TypeError(
-                f"{function} takes {dtype.name} arrays, but {name} has elements that are not integers"
-            )
-        info = np.iinfo(dtype)
-        if raw.min() < info.min or raw.max() > info.max:
+    shape = (*batch, m, n)
+    if "c" in arrays and arrays["c"].shape[-2:] != (m, n):
+        raise refusal(f"takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}")
+    if "out" in arrays and arrays["out"].shape != shape:
+        raise refusal(f"takes out of shape {shape}, but it has shape {arrays['out'].shape}")
+    return shape
+
+
+def targets(function: str, request: Request, arrays: ByName, overwrites: bool, beta: Any,
+             shape: Ints) -> tuple[Any, Any, Any]:
+    """The arrays that are read and written as C, and what the caller gets back if it is written in
+    place."""
+    c, out = arrays.get("c"), arrays.get("out")
+    if c is None:
+        if out is not None and not _is_zero(beta):
             raise ValueError(
-                f"{function} takes {dtype.name} arrays, but {name} has elements outside {info.min} to {info.max}"
+                f"{function} needs c, because beta is not 0; to update out in place, pass it as c, too"
             )
-    with np.errstate(over="ignore"):
-        return raw.astype(dtype)
+        return None, out, request.out
+    if not overwrites:
+        return c, out, request.out
+    if out is not None and request.out is not request.c:
+        raise ValueError(f"{function} takes out or overwrite_c=1, but not both")
+    if c.shape != shape:
+        raise ValueError(
+            f"{function} updates c in place with overwrite_c=1, but it has shape {c.shape} and the result {shape}"
+        )
+    return c, c, request.c
 
 
-def is_complex_list(values: Any) -> bool:
-    """Whether a list of numbers has complex elements; ``False`` for what is not a list of
-    numbers."""
-    try:
-        return kind_of(values) == "like" and np.asarray(values).dtype.kind == "c"
-    except ValueError:
-        return False
+def _is_zero(number: Any) -> bool:
+    return isinstance(number, (int, float, complex)) and number == 0
+
+
+class _Use(NamedTuple):
+    """An array of a call: its name, its memory, whether it may not share even the same elements,
+    and whether it is written."""
+
+    name: str
+    memory: Memory
+    whole: bool = False
+    written: bool = False
+
+
+def _check_memory(call: Call, arrays: ByName) -> None:
+    """Refuse results that cannot be written to their place, and operands that kernels cannot
+    read."""
+    target = None if call.out is None else "out" if "out" in arrays else "c"
+    outputs = call.epilogue.outputs if call.epilogue else {}
+    if call.by_numpy and target is None and not outputs:
+        return
+    function, engine = call.function, call.engine
+    operands = {name: engine.memory(x) for name, x in arrays.items()}
+    if not call.by_numpy:
+        for name, memory in operands.items():
+            if memory.size and not memory.whole_elements:
+                raise ValueError(
+                    f"{function} takes elements that are aligned to their size, but those of {name} are not; pass "
+                    f"cuteblas.copy({name})"
+                )
+    # An operand of an epilogue may have the name of an argument, so these are not a mapping.
+    scalars = [(name, x) for name, x in (("alpha", call.alpha), ("beta", call.beta))
+               if scalar_kind(x) == "device"]
+    fused = [] if call.epilogue is None else [(name, x)
+                                              for name, x in call.epilogue.operands.items()
+                                              if hasattr(x, "ndim")
+                                              and not isinstance(x, np.generic)]
+    used = [_Use(name, engine.memory(x), whole=True, written=True) for name, x in outputs.items()]
+    used += [_Use(name, memory, name in ("a", "b"), name == target)
+             for name, memory in operands.items()]
+    used += [_Use(name, engine.memory(x), whole=True)
+             for name, x in scalars] + [_Use(name, engine.memory(x)) for name, x in fused]
+    for i, (name, memory, whole, written) in enumerate(used):
+        if not written:
+            continue
+        if not memory.writeable:
+            raise ValueError(f"{function} writes into {name}, but {name} is read-only")
+        refuse_self_overlap(function, name, memory)
+        for j, (other, memory_of_other, used_whole, _written) in enumerate(used):
+            if i == j or not overlap(memory, memory_of_other):
+                continue
+            if whole or used_whole:
+                raise ValueError(
+                    f"{function} writes {name} while it uses {other}, but they share memory: pass another {name}, or "
+                    f"a copy of {other}"
+                )
+            if not same_elements(memory, memory_of_other):
+                raise ValueError(
+                    f"{function} writes {name} while it reads {other}, but they share memory and are not the same "
+                    f"elements: pass the same array twice, or another {name}"
+                )

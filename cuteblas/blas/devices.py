@@ -20,8 +20,8 @@ from ..functions.devices import (
     spread_product,
 )
 from ..functions.gemm import gemm, refuse_self_overlap
-from .arguments import Arguments, Transposition
-from .calls import Call, Request, inferred, kernel_arguments, targets
+from .arguments import Arguments, Call, Request, Transposition, inferred, targets
+from .calls import kernel_arguments
 from .libraries import HOST, Gathered
 from .types import Types, dtype_named, type_name
 
@@ -89,8 +89,8 @@ def _prepared(function: str, types: Types | None, request: Request) -> Call:
     types = types or inferred(held, request)
     for name, x in held.items():
         wanted = types.operands if name in "ab" else types.output
-        if type_name(x) != wanted:
-            raise TypeError(f"{function} takes {name} in {wanted}, but it is {type_name(x)}")
+        if type_name(x.dtype) != wanted:
+            raise TypeError(f"{function} takes {name} in {wanted}, but it is {type_name(x.dtype)}")
         if x.ndim not in (2, 3):
             raise ValueError(
                 f"{function} with devices= takes matrices, or stacks of them along one axis, but {name} has shape "

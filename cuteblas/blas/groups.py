@@ -15,9 +15,9 @@ from ..engines.replay.registry import Replayable
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
-from .calls import Call, Request, execute, kernel_arguments, prepare, run, where
-from .libraries import Place, is_list
-from .replay import recordable, replayable
+from .arguments import Call, Request, prepare
+from .calls import execute, kernel_arguments, recordable, replayable, run, where
+from .libraries import LISTS, Place
 
 __all__ = ["gemm_batched", "gemm_grouped"]
 
@@ -130,7 +130,8 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
     """Run a request whose operands are lists; those arguments of ``listed`` that are lists have one
     value for each problem."""
     lists = {name: value for name, value in request._asdict().items() if name in ("a", "b")
-             or (name in ("c", "out") and value is not None) or (name in listed and is_list(value))}
+             or (name in ("c", "out") and value is not None)
+             or (name in listed and isinstance(value, LISTS))}
     for name, value in lists.items():
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{function} takes a list as {name}, got {type(value).__name__}")

@@ -8,16 +8,18 @@ CUDA device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines.dispatch import kind_of
+from ..engines.dispatch import ByName, kind_of
 from .dlpack import exported, imported
+from .types import kind_of_numbers
 
-__all__ = ["HOST", "Gathered", "gather", "is_list", "view_of"]
+__all__ = ["HOST", "LISTS", "Gathered", "Place", "from_list", "gather", "is_complex_list",
+           "view_of"]
 
 # Types of devices in DLPack.
 _HOST, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
@@ -45,6 +47,10 @@ HOST = Place("numpy", None)
 """NumPy's arrays."""
 
 
+LISTS = list, tuple, range
+"""Types of operands that are converted to arrays."""
+
+
 def _unchanged(result: Any) -> Any:
     return result
 
@@ -67,12 +73,7 @@ class Gathered(NamedTuple):
     back: Callable[[Any], Any] = _unchanged
 
 
-def is_list(x: Any) -> bool:
-    """Whether an operand has to be converted from a list."""
-    return isinstance(x, (list, tuple, range))
-
-
-def gather(function: str, operands: Mapping[str, Any], needed: Container[str]) -> Gathered:
+def gather(function: str, operands: ByName, needed: Container[str]) -> Gathered:
     """View the operands of a call, by role; those that are ``None`` are left out, unless they are
     ``needed``.
 
@@ -92,7 +93,7 @@ def gather(function: str, operands: Mapping[str, Any], needed: Container[str]) -
             if name in needed:
                 raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
             continue
-        if is_list(x):
+        if isinstance(x, LISTS):
             arrays[name] = x
             continue
         arrays[name], place = (x, HOST) if type(x) is np.ndarray else view_of(function, name, x)
@@ -185,3 +186,50 @@ def _refuse_mixture(function: str, first: str, place: Place, second: str, other:
         f"{function} needs operands of one array library, but {first} is a {place.library} array on {place} and "
         f"{second} a {other.library} array on {other}"
     )
+
+
+def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndarray:
+    """A list of numbers as an array of the type that the routine takes.
+
+    Raises
+    ------
+    TypeError
+        If its elements are not numbers of a kind that the type holds.
+    ValueError
+        If it is ragged, or an integer is out of range.
+    """
+    try:
+        raw = np.asarray(values)
+    except ValueError:
+        raise ValueError(
+            f"{function} takes rectangular lists, but rows of {name} differ in length"
+        ) from None
+    kind = kind_of_numbers(raw.dtype)
+    if kind not in "biufc":
+        raise TypeError(
+            f"{function} takes arrays and lists of numbers, but {name} is a list whose elements are {raw.dtype}"
+        )
+    target = kind_of_numbers(dtype)
+    if kind == "c" and target != "c":
+        raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has complex elements")
+    if target == "i" and raw.size:
+        if kind not in "biu":
+            raise TypeError(
+                f"{function} takes {dtype.name} arrays, but {name} has elements that are not integers"
+            )
+        info = np.iinfo(dtype)
+        if raw.min() < info.min or raw.max() > info.max:
+            raise ValueError(
+                f"{function} takes {dtype.name} arrays, but {name} has elements outside {info.min} to {info.max}"
+            )
+    with np.errstate(over="ignore"):
+        return raw.astype(dtype)
+
+
+def is_complex_list(values: Any) -> bool:
+    """Whether a list of numbers has complex elements; ``False`` for what is not a list of
+    numbers."""
+    try:
+        return kind_of(values) == "like" and np.asarray(values).dtype.kind == "c"
+    except ValueError:
+        return False

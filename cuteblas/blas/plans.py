@@ -7,7 +7,7 @@ from typing import Any
 
 from ..engines.dispatch import own_call
 from ..engines.execution import Execution, plan_for
-from ..engines.memory import Memory
+from ..engines.memory import Ints, Memory
 from ..engines.settings import current_backend
 from ..functions.explain import Explanation
 from ..functions.gemm import finish, scalar_kind
@@ -15,9 +15,9 @@ from ..functions.gemm import prepare as prepare_product
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
-from .calls import Call, Request, execute, kernel_arguments, prepare, where
+from .arguments import Call, Request, prepare
+from .calls import execute, kernel_arguments, record, replayable, where
 from .libraries import Place
-from .replay import record, replayable
 from .types import type_name
 
 __all__ = ["GemmPlan", "plan"]
@@ -40,8 +40,8 @@ class OperandLayout:
     """
 
     dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: Ints
+    strides: Ints
     alignment: int
 
     @classmethod
@@ -278,8 +278,8 @@ def _layouts(call: Call) -> dict[str, OperandLayout]:
     """The layouts of the operands that a call was given, as the product sees them."""
     engine = call.engine
     given = {"a": call.a, "b": call.b, "c": call.c, "out": None if call.out is call.c else call.out}
-    return {name: OperandLayout.of(engine.memory(x), type_name(x)) for name, x in given.items()
-            if x is not None}
+    return {name: OperandLayout.of(engine.memory(x), type_name(x.dtype))
+            for name, x in given.items() if x is not None}
 
 
 def _fits(planned: Any, given: Any) -> bool:

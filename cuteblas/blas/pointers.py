@@ -19,10 +19,10 @@ import numpy as np
 
 from .._dtypes import dtype
 from ..engines.dispatch import own_call
-from ..engines.memory import Memory
+from ..engines.memory import Ints, Memory
 from ..functions.signatures import Transposed
-from .arguments import TRANSPOSITIONS, Arguments, Transposition
-from .calls import Request, run
+from .arguments import TRANSPOSITIONS, Arguments, Request, Transposition
+from .calls import run
 from .libraries import Place, view_of
 from .signatures import Routine, published, rows, with_signature
 from .types import PRODUCTS, Types, dtype_named, name_of
@@ -124,10 +124,10 @@ def _run(numbered: _Numbered, types: Types) -> None:
     size, layouts = {"m": m, "n": n, "k": k}, {}
     for name, letters in extents.items():
         dtype = dtype_named(types.output if name == "c" else types.operands)
-        shape: tuple[int, ...] = tuple(size[letter] for letter in letters)
+        shape: Ints = tuple(size[letter] for letter in letters)
         least = max(1, shape[0])
         leading = numbered.number(f"ld{name}", least, f"max(1, {letters[0]}) = {least}")
-        strides: tuple[int, ...] = dtype.itemsize, leading * dtype.itemsize
+        strides: Ints = dtype.itemsize, leading * dtype.itemsize
         read = 0 not in (*shape, m, n, count)
         if count is not None:
             shape, strides = (count, *shape), (numbered.number(f"stride_{name}") * dtype.itemsize,
@@ -153,8 +153,8 @@ def _is_host(function: str, device: Any) -> bool:
     return False
 
 
-def _array_on_host(address: int, dtype: np.dtype, shape: tuple[int, ...],
-                   strides: tuple[int, ...]) -> np.ndarray:
+def _array_on_host(address: int, dtype: np.dtype, shape: Ints,
+                   strides: Ints) -> np.ndarray:
     low, high = Memory(shape, strides, dtype).span
     buffer = (ctypes.c_char * (high - low)).from_address(address + low)
     return np.ndarray(shape, dtype, buffer, -low, strides)        # type: ignore[arg-type]

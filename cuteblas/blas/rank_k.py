@@ -11,11 +11,10 @@ import numpy as np
 
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
-from ..functions.gemm import gemm, new_matrices
-from ..functions.host_gemm import gemm_by_numpy
+from ..functions.gemm import gemm, gemm_by_numpy, new_matrices
 from ..functions.signatures import Array, Flag, Promoted, Transposed
-from .arguments import Arguments
-from .calls import Call, Request, kernel_arguments, perform, prepare, where
+from .arguments import Arguments, Call, Request, prepare
+from .calls import kernel_arguments, perform, where
 from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 

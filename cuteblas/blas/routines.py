@@ -14,7 +14,8 @@ from ..functions.signatures import (
     Promoted,
     Transposed,
 )
-from .calls import Request, run
+from .arguments import Request
+from .calls import run
 from .signatures import Routine, published, rows
 
 __all__ = ["bgemm", "cgemm", "dgemm", "gemm", "hgemm", "igemm", "sgemm", "zgemm"]

@@ -38,6 +38,44 @@ class Types:
         """Whether the operands have an imaginary part to conjugate."""
         return self.operands.startswith("complex")
 
+    def check_scalar(self, function: str, name: str, dtype: np.dtype) -> None:
+        """Refuse a scalar of a type that would lose its imaginary or fractional part."""
+        kind = kind_of_numbers(dtype)
+        if kind not in "biufc":
+            raise TypeError(f"{function} takes a number or a 0-d array as {name}, got {dtype}")
+        if kind == "c" and not self.is_complex:
+            raise TypeError(
+                f"{function} computes in {self.compute}, so {name} has to be real, got {dtype.name}"
+            )
+        if kind == "f" and self.compute == "int32":
+            raise TypeError(
+                f"{function} computes in {self.compute}, so {name} has to be an integer, got {dtype.name}"
+            )
+
+    def number(self, function: str, name: str, value: Any) -> int | float | complex:
+        """A scalar rounded to the type of the sums.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If that type does not hold it.
+        """
+        if isinstance(value, int) and not -2**1000 < value < 2**1000:
+            raise ValueError(
+                f"{function} computes in {self.compute}, which cannot hold {name}: it has {value.bit_length()} bits"
+            )
+        self.check_scalar(function, name, np.dtype(np.int64) if isinstance(value, int)
+                          else np.asarray(value).dtype)
+        if self.compute == "int32":
+            if not -2**31 <= int(value) < 2**31:
+                raise ValueError(
+                    f"{function} computes in int32, which cannot hold {name} = {int(value)}"
+                )
+            return int(value)
+        number = complex(value) if self.is_complex else float(value)
+        with np.errstate(over="ignore"):
+            return dtype_named(self.compute).type(number).item()
+
 
 ROUTINES = {
     "sgemm": Types("float32", "float32", "float32"),
@@ -64,13 +102,9 @@ _AFTER_EPILOGUE = {"int32": ("float32", "float16", "bfloat16", "int8")}
 the sums."""
 
 
-def type_name(x: Any) -> str:
-    """The name of an array's element type, with the byte order where it is not the machine's."""
-    return _type_name(x.dtype)
-
-
 @lru_cache(maxsize=256)
-def _type_name(dtype: np.dtype) -> str:
+def type_name(dtype: np.dtype) -> str:
+    """The name of an element type, with the byte order where it is not the machine's."""
     return dtype.name if dtype.isnative else dtype.str
 
 
@@ -110,7 +144,7 @@ def _asked(dtype: Any, argument: str) -> str | None:
 def kind_of_numbers(dtype: np.dtype) -> str:
     """What elements are, in NumPy's letters; NumPy itself calls some of ml_dtypes' numbers
     untyped."""
-    row = element_of(dtype)
+    row = element_of(dtype) if dtype.kind == "V" else None
     return dtype.kind if row is None else row.kind
 
 

@@ -13,8 +13,8 @@ from ..engines.engine import engine_of
 from ..engines.memory import Memory, overlap
 from ..functions.gemm import refuse_self_overlap
 from ..functions.signatures import Array, Flag, Promoted, Transposed
-from .arguments import Arguments
-from .calls import Request, gathered_operands, perform, run
+from .arguments import Arguments, Request, gathered_operands
+from .calls import perform, run
 from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 

@@ -6,15 +6,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-__all__ = ["Carrier", "Kind", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types",
-           "register_own_type"]
+__all__ = ["NOTHING", "ByName", "Carrier", "Func", "Kind", "fast_paths", "kind_of", "kind_of_type",
+           "own_call", "own_types", "register_own_type"]
 
+ByName = Mapping[str, Any]
+"""Arguments, operands or numbers by name."""
+Func = Callable[..., Any]
+NOTHING: ByName = MappingProxyType({})
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
@@ -22,13 +27,13 @@ fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
 without further arguments that returns the result, or ``None`` for a call that has to go the long
 way. Read it; only :func:`register_own_type` writes it."""
 
-own_types: dict[type, Callable[..., Any]] = {}
+own_types: dict[type, Func] = {}
 """Types that answer NumPy's functions with those of this package: a call comes back with what they
 hold, and is counted then. Each has a function of (call, operands, keyword arguments) that lets a
 function answer on what they hold. Read it; only :func:`register_own_type` writes it."""
 
 
-def register_own_type(kind: type, call: Callable[..., Any],
+def register_own_type(kind: type, call: Func,
                       matmul: Callable[[Any, Any, Any, str | None], Any]) -> None:
     """Add a type to :data:`own_types` and :data:`fast_paths`."""
     own_types[kind], fast_paths[kind] = call, matmul
@@ -40,7 +45,7 @@ class Carrier:
     __slots__ = ()
 
     @property
-    def given(self) -> Mapping[str, Any]:
+    def given(self) -> ByName:
         """All of them, by name."""
         raise NotImplementedError
 
@@ -49,7 +54,7 @@ class Carrier:
         raise NotImplementedError
 
 
-def own_call(*operands: object) -> Callable[..., Any] | None:
+def own_call(*operands: object) -> Func | None:
     """A function of (call, operands, keyword arguments) that makes a call on the arrays inside
     operands of a type of ours.
 

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Memory", "array_at", "contiguous_strides", "is_contiguous", "overlap",
+__all__ = ["Ints", "Memory", "array_at", "contiguous_strides", "is_contiguous", "overlap",
            "overlaps_itself", "same_elements", "shadow", "strides_by_order",
            "without_imaginary_part"]
+
+Ints = tuple[int, ...]
+"""Extents, strides, axes or positions."""
 
 # The exact overlap test solves a bounded Diophantine equation; past this many steps the operands
 # count as overlapping.
@@ -39,8 +42,8 @@ class Memory:
         Whether elements may be written.
     """
 
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: Ints
+    strides: Ints
     dtype: np.dtype
     address: int = 0
     writeable: bool = True
@@ -97,13 +100,13 @@ class _Addresses:
         self.__array_interface__ = {"version": 3, **dict(zip(names, layout, strict=True))}
 
 
-def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str,
+def array_at(address: int, shape: Ints, strides: Ints, typestr: str,
              read_only: bool = False, owner: np.ndarray | None = None) -> np.ndarray:
     """An array over memory at an address; the caller keeps its owner alive unless it is given."""
     return np.asarray(_Addresses(owner, shape, strides, typestr, (address, read_only)))
 
 
-def shadow(shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|i1",
+def shadow(shape: Ints, strides: Ints, typestr: str = "|i1",
            address: int = 16) -> np.ndarray:
     """An array whose elements must not be read: NumPy decides by its strides on the order of a
     result's axes."""
@@ -152,8 +155,8 @@ def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]], doubt: bool
                    Memory((extent - 1, *shape), (stride, *strides), dtype, first + stride), doubt)
 
 
-def contiguous_strides(shape: tuple[int, ...], itemsize: int,
-                       axes: Sequence[int] | None = None) -> tuple[int, ...]:
+def contiguous_strides(shape: Ints, itemsize: int,
+                       axes: Sequence[int] | None = None) -> Ints:
     """Strides in bytes of a gapless array whose axes are in memory in the order ``axes``, outermost
     first (C order by default)."""
     strides, step = [0] * len(shape), itemsize
@@ -172,7 +175,7 @@ def is_contiguous(x: Memory, order: str) -> bool:
                               if n > 1)
 
 
-def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
+def strides_by_order(x: Memory, order: str) -> Ints:
     """Strides in bytes of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"``
     or ``"K"``."""
     axes = list(range(len(x.shape)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._dtypes import element_of
 from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
-from .memory import Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
+from .memory import Ints, Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
 
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
@@ -46,7 +46,7 @@ class Staged:
     reason: str | None = None
 
 
-def new(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype,
+def new(shape: Ints, strides: Ints, dtype: np.dtype,
         reason: str | None = None) -> Staged:
     """Memory that is to be allocated."""
     return Staged(Memory(shape, strides, dtype), reason)
@@ -97,16 +97,16 @@ class Matrix:
     dtype: str
     rows: int
     columns: int
-    batch: tuple[int, ...]
+    batch: Ints
     alignment: int = 16
     conj: bool = False
 
-    def operand(self, batch: tuple[int, ...], strides: tuple[int, int]) -> Operand:
+    def operand(self, batch: Ints, strides: tuple[int, int]) -> Operand:
         """The same memory as an operand of kernels, with these strides."""
         return Operand(self.dtype, strides, batch, self.conj, self.alignment)
 
 
-def matrix(x: Memory, core: tuple[int | None, int | None], batch: tuple[int, ...], *,
+def matrix(x: Memory, core: tuple[int | None, int | None], batch: Ints, *,
            conj: bool = False) -> Matrix:
     """The stack of matrices whose rows and columns are counted by the axes ``core``; ``None`` for
     an axis that a vector lacks.
@@ -121,7 +121,7 @@ def matrix(x: Memory, core: tuple[int | None, int | None], batch: tuple[int, ...
                   x.alignment, conj)
 
 
-def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Matrix, b: Matrix,
+def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Matrix,
                    c: Matrix, *, graph: EpilogueGraph | None = None,
                    operands: Mapping[str, Matrix] | None = None,
                    outputs: Mapping[str, Matrix] | None = None, alpha: ScalarKind = "one",
@@ -137,7 +137,7 @@ def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Mat
     over_c = [c, *(operands or {}).values(), *(outputs or {}).values()]
     rows = _Side(extents[0], (a.rows, *(x.rows for x in over_c)))
     columns = _Side(extents[1], (b.columns, *(x.columns for x in over_c)))
-    modes: list[tuple[int, ...]] = []           # the extent, then the strides in A, in B and over C
+    modes: list[Ints] = []           # the extent, then the strides in A, in B and over C
     for mode in zip(batch, *(x.batch for x in (a, b, *over_c)), strict=True):
         if mode[0] == 1:
             continue
@@ -176,13 +176,13 @@ class _Side:
     laid out over C."""
 
     extent: int
-    strides: tuple[int, ...]
+    strides: Ints
 
-    def absorbs(self, strides: tuple[int, ...]) -> bool:
+    def absorbs(self, strides: Ints) -> bool:
         """Whether a batch mode with these strides continues this mode."""
         return self.extent == 1 or strides == tuple(s * self.extent for s in self.strides)
 
-    def with_outer(self, extent: int, strides: tuple[int, ...]) -> _Side:
+    def with_outer(self, extent: int, strides: Ints) -> _Side:
         """This mode continued by a batch mode."""
         return _Side(extent, strides) if self.extent == 1 else replace(self, extent=self.extent * extent)
 

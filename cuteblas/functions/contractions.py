@@ -12,7 +12,7 @@ import numpy as np
 
 from .._dtypes import dtype
 from ..engines.execution import Execution
-from ..engines.memory import Memory, contiguous_strides
+from ..engines.memory import Ints, Memory, contiguous_strides
 from ..engines.problems import Staged, readable, writable
 from ..planning.modes import merged
 from ..planning.problem import Operand, ReductionProblem, Storage
@@ -59,22 +59,22 @@ class _Factor:
     given: bool = False
 
 
-def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out: Any = None,
-             algorithm: Algorithm = AS_PLANNED) -> Any:
+def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
+             out: Any) -> Any:
     """Compute an expression.
 
     Parameters
     ----------
-    run : Execution
-        The call.
     expression : Expression
         What to compute.
-    arrays : sequence of array
-        An operand for each term.
-    out : array, optional
-        Receives the result.
     algorithm : Algorithm
         The algorithm and the kernel of every product.
+    run : Execution
+        The call.
+    arrays : sequence of array
+        An operand for each term.
+    out : array or None
+        Receives the result.
 
     Returns
     -------
@@ -107,9 +107,9 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
     return result[()] if out is None and run.engine.on_host and expression.scalar and expression.shape == () else result
 
 
-def _pairs(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
+def _pairs(path: Sequence[Ints], count: int) -> list[Ints]:
     """A path whose steps take two terms at most, and all of them at the end."""
-    steps: list[tuple[int, ...]] = []
+    steps: list[Ints] = []
     for step in whole_path(path, count):
         chosen = [*step]
         while len(chosen) > 2:
@@ -207,7 +207,7 @@ class _Evaluation:
         return new if out is None else out
 
     def strides_as_written(self, expression: Expression,
-                           factors: Sequence[_Factor]) -> tuple[int, ...]:
+                           factors: Sequence[_Factor]) -> Ints:
         """Strides of a new result of a product of matrices: axes of a stack outermost, then those
         that one tensor has alone, with the last among them innermost, each in its tensor's order,
         so that as many merge as can. Of anything else, as they are."""
@@ -364,7 +364,7 @@ class _Evaluation:
             array, result = self.parts(x), self.parts(target)
             memory = self.run.memory(array)
         wide = self.run.memory(result).dtype == np.float64
-        steps: Sequence[tuple[int, ...]] = sorted(merged(tuple(lost)),
+        steps: Sequence[Ints] = sorted(merged(tuple(lost)),
                                                   key=lambda mode: (-mode[0], abs(mode[1])))
         while len(steps) > 1:
             between = np.dtype("float64" if wide else dtype(memory.dtype.name).accumulator)
@@ -377,7 +377,7 @@ class _Evaluation:
             steps = [*zip(shape, new.strides, strict=True)][len(extents):]
         self.sum(array, memory, steps[0], [*zip(extents, source, into, strict=True)], result)
 
-    def sum(self, array: Any, memory: Memory, summed: tuple[int, ...],
+    def sum(self, array: Any, memory: Memory, summed: Ints,
             kept: Sequence[tuple[int, int, int]], new: Any) -> None:
         """One sum along one mode; modes are extents and strides in bytes, in the tensor and in the
         new one."""

@@ -13,7 +13,7 @@ import numpy as np
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call
-from ..engines.memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
+from ..engines.memory import Ints, Memory, overlaps_itself, strides_by_order, without_imaginary_part
 from ..engines.placement import copy_work, offload, stays
 from ..engines.replay.registry import replays
 from ..engines.reuse import empty_array
@@ -165,7 +165,7 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex1
 
 
 def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None,
-               strides: tuple[int, ...] | None, variant: str | None,
+               strides: Ints | None, variant: str | None,
                stay: Callable[[], Any]) -> Any:
     """A copy that may be made on the GPU: into ``out``, or a new array with these strides."""
     if (word := _WORDS.get(a.itemsize)) is None:

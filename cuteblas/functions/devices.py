@@ -14,14 +14,14 @@ import numpy as np
 
 from ..engines.background import short_turns
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of
-from ..engines.memory import Memory, array_at, contiguous_strides
+from ..engines.dispatch import Func, kind_of
+from ..engines.memory import Ints, Memory, array_at, contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
 from .expressions import Expression, Term, of_product, stand_in
 from .gemm import new_matrices
-from .gufunc import operand_matrices, resolve_product, result_matrices
+from .gufunc import resolve_product
 from .staging import multiply_tile
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ __all__ = ["alone", "as_devices", "contraction_over", "matmul_of_host", "matmul_
 _ROWS = 128                 # of which parts have a multiple
 
 
-def as_devices(function: str, devices: Any) -> tuple[int, ...]:
+def as_devices(function: str, devices: Any) -> Ints:
     """The ordinals that ``devices=`` names.
 
     Raises
@@ -80,9 +80,11 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
 
     Returns
     -------
-    cupy.ndarray or ShardedArray
+    array or ShardedArray
         ``out``, or the new result; in shards where an operand decides that.
     """
+    if on_host_alone(x1, x2, out):
+        return matmul_of_host("matmul", x1, x2, out, devices, precision)
     return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision,
                  core="mn")
 
@@ -114,9 +116,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
                                                             for x in (a, b)):
         whole = empty_array(product.shape, product.dtype,
                             resolve_product(first, second, None, {}).strides)
-    missing = a.ndim == 1, b.ndim == 1
-    matrices = (operand_matrices(a, product.core1, 0), operand_matrices(b, product.core2, 1),
-                result_matrices(whole, product.core3, missing))
+    matrices = product.matrices(a, b, whole)
     parts = _parts_of_host(*matrices, _worth(len(ordinals), *matrices)) if whole.size else []
     exchange = _exchange(ordinals[:len(parts)], *matrices, parts)
 
@@ -269,7 +269,7 @@ def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) 
     return plan.seconds or floor_of(problem, plan.family, device).seconds
 
 
-def _shape(x: ShardedArray, like: Any) -> tuple[int, ...]:
+def _shape(x: ShardedArray, like: Any) -> Ints:
     return x.shape if getattr(like, "ndim", 1) else ()
 
 
@@ -308,7 +308,7 @@ def shares_memory(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
                for y in other.shards)
 
 
-def new_result(shape: tuple[int, ...], dtype: np.dtype, a: ShardedArray, b: ShardedArray,
+def new_result(shape: Ints, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
                order: str = "C") -> ShardedArray:
     """A new array for C, its matrices in an order: divided as the batch or the rows of A are, or
     the columns of B; else on A's first device."""
@@ -347,7 +347,7 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 
 # -- contractions ----------------------------------------------------------------------------------
 def contraction_over(function: str, settle: Callable[..., Expression | None],
-                     call: Callable[..., Any], arrays: tuple[Any, Any, Any],
+                     call: Func, arrays: tuple[Any, Any, Any],
                      devices: Any, precision: str) -> Any:
     """A contraction of two arrays over devices, as one product of matrices: axes are brought into
     the order of its groups.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engines.dispatch import kind_of, own_call
-from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
+from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from .algorithms import (
     AS_PLANNED,
     Algorithm,
@@ -299,7 +299,7 @@ def _is_empty(x: Any) -> bool:
 
 
 # -- what they compute -----------------------------------------------------------------------------
-def _letters(*shapes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
+def _letters(*shapes: Ints) -> Iterator[tuple[str, ...]]:
     """A new letter for each axis of each shape."""
     start = 0
     for shape in shapes:
@@ -429,7 +429,7 @@ def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
 
 
 def _common_axes(
-    shape1: tuple[int, ...], shape2: tuple[int, ...]
+    shape1: Ints, shape2: Ints
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
     """Letters for the axes of two arrays of one size that count their elements alike, and their
     extents: those of (6,) and (2, 3) are (ab,) and (a, b). ``None`` if no extents divide both

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -13,8 +13,8 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_call, own_types
-from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
+from ..engines.dispatch import ByName, kind_of, own_call, own_types
+from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
 from ..engines.replay.registry import replays
 from .algorithms import (
@@ -131,7 +131,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                                           operands[2].shape) in _small)):
                     result = np.einsum(*operands)
                 else:
-                    program = _programs.get(_key_of_arrays(operands))
+                    program = _programs.get(_key_of_arrays(operands[0], operands[1:]))
                     result = np.einsum(*operands) if program is _LOOP else \
                         _on_host(operands, *operands[1:]) if program is None else program.run(operands[1:])
             else:
@@ -175,13 +175,13 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
     return answer_anew(call, settle, head)
 
 
-def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:
+def _again(operands: Sequence[Any], given: ByName, *arrays: Any, **named: Any) -> Any:
     """Repeat a call on other arrays."""
     return einsum(*with_operands(operands, arrays), **given, **named)
 
 
 def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str,
-                  refused: Mapping[str, Any]) -> Any:
+                  refused: ByName) -> Any:
     """A product of two arrays over several GPUs."""
     refuse_with_devices("einsum", refused)
     arrays = operands_of(operands)
@@ -298,12 +298,12 @@ _small: set[tuple[Any, ...]] = set()
 computes whatever they are."""
 
 
-def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The key of a call on NumPy arrays without further arguments in :data:`_programs`."""
-    key: list[Any] = [operands[0], None]
-    for x in operands[1:]:
+def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> tuple[Any, ...]:
+    """The key of a call on NumPy arrays in :data:`_programs`."""
+    key = [subscripts, *how]
+    for x in arrays:
         dtype = x.dtype
-        key.append((x.shape, x.strides, dtype.num, dtype.isnative))
+        key.append((x.shape, x.strides, dtype.num, dtype.isnative))      # which are all of a number
     return tuple(key)
 
 
@@ -317,26 +317,20 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
-    key: list[Any] = [text, None if optimize is False and not arguments
-                      else _key(optimize, arguments)]
-    for x in (*arrays, out) if out is not None else arrays:
-        if type(x) is not np.ndarray:
-            return _by_numpys_loops(operands, arrays, optimize, out, arguments)
-        dtype = x.dtype
-        key.append((x.shape, x.strides, dtype.num, dtype.isnative))      # which are all of a number
-    if out is not None:
-        key.append(out.flags.writeable)
-    settled = tuple(key)
-    program = _programs.get(settled, _UNKNOWN)
+    every = arrays if out is None else [*arrays, out]
+    if any(type(x) is not np.ndarray for x in every):
+        return _by_numpys_loops(operands, arrays, optimize, out, arguments)
+    how = () if optimize is False and not arguments and out is None else (
+        _key(optimize, arguments), None if out is None else out.flags.writeable)
+    key = _key_of_arrays(text, every, *how)
+    program = _programs.get(key, _UNKNOWN)
     if program is _UNKNOWN:
         program = _program(operands, arrays, optimize, out, arguments)
-        if key[1] is not _NO_KEY:
+        if _NO_KEY not in how:
             if len(_programs) >= _MOST_PROGRAMS:
                 _programs.clear()
-            _programs[settled] = program
+            _programs[key] = program
     if program is _LOOP:
-        if text is operands[0]:
-            return np.einsum(text, *arrays, out=out, **arguments) if out is not None or arguments else np.einsum(text, *arrays)
         return np.einsum(*with_operands(operands, arrays), out=out, **arguments)
     if program is None:
         return _by_numpys_loops(operands, arrays, optimize, out, arguments)
@@ -351,7 +345,7 @@ def _is_converted(x: Any) -> bool:
 _NO_KEY, _LOOP, _UNKNOWN = object(), object(), object()
 
 
-def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
+def _key(optimize: Any, arguments: ByName) -> Any:
     """All of a call besides its arrays and subscripts as part of a key; ``_NO_KEY`` if that cannot
     be."""
     named = dict(arguments)
@@ -365,7 +359,7 @@ def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any,
-                     arguments: Mapping[str, Any]) -> Any:
+                     arguments: ByName) -> Any:
     """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked
     for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
@@ -375,7 +369,7 @@ def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: A
         subscripts = read(operands, shapes) if floating else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
             optimize = ["einsum_path", *_own_path(subscripts, None)]
-    named = dict(arguments) if out is None else {**arguments, "out": out}
+    named = arguments if out is None else {**arguments, "out": out}
     return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
 
 
@@ -392,7 +386,7 @@ def _is_default(optimize: Any) -> bool:
 
 
 def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any,
-             out: np.ndarray | None, arguments: Mapping[str, Any]) -> Any:
+             out: np.ndarray | None, arguments: ByName) -> Any:
     """What a call on NumPy arrays does: a program, NumPy's plain loop, or what NumPy makes of it
     (``None``).
 
@@ -442,7 +436,7 @@ def _without_address(x: np.ndarray) -> Memory:
     return Memory(x.shape, x.strides, x.dtype, writeable=x.flags.writeable)
 
 
-def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, ...]]:
+def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
     """The optimal order if it is asked for by name and can be found, else the one of choice."""
     if name == "optimal" and len(subscripts.terms) <= _MOST_FOR_OPTIMAL:
         return optimal_path(subscripts.terms, subscripts.result, subscripts.extents)
@@ -450,7 +444,7 @@ def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, .
 
 
 def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Memory],
-          optimize: Any) -> tuple[tuple[int, ...], ...]:
+          optimize: Any) -> tuple[Ints, ...]:
     """The order of products that ``optimize`` asks for.
 
     Raises
@@ -465,7 +459,7 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
     steps: Any = np.einsum_path(
         *with_operands(operands, arrays), optimize=optimize, einsum_call=True  # type: ignore[arg-type]
     )[1]
-    left, path = list(range(len(memories))), list[tuple[int, ...]]()
+    left, path = list(range(len(memories))), list[Ints]()
     # NumPy takes them out one after the other, so that (0, 0) means (0, 1)
     for inds, *_rest in steps:
         before = list(left)
@@ -475,8 +469,8 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
 
 
 def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None,
-                   path: Sequence[tuple[int, ...]], optimize: Any,
-                   arguments: Mapping[str, Any]) -> tuple[np.dtype, bool]:
+                   path: Sequence[Ints], optimize: Any,
+                   arguments: ByName) -> tuple[np.dtype, bool]:
     """The type in which NumPy computes and whether it returns a scalar, asked for on small arrays.
 
     NumPy's answer depends on its path, so it is asked with the path that it would take, and without
@@ -536,7 +530,7 @@ def _view(call: NumpyCall, settle: Settle) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _viewed(text: str, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
+def _viewed(text: str, shape: Ints) -> Callable[[Any], Any] | None:
     """What makes the view that subscripts ask for of a CuPy array of that shape; ``None`` if they
     ask for anything else."""
     subscripts = read((text,), [shape])

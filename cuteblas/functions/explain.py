@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ..engines.blocked import method
-from ..engines.dispatch import kind_of, own_call
+from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
 from ..engines.exact import words_for
 from ..engines.memory import Memory, overlap, strides_by_order
 from ..engines.placement import Work, copy_work, may_move, where_it_runs, work_of
@@ -239,7 +238,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
 
 def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: DeviceInfo,
                        runs_on: str, algorithm: Algorithm = AS_PLANNED,
-                       arguments: Mapping[str, Any] = MappingProxyType({}),
+                       arguments: ByName = NOTHING,
                        element: str | None = None) -> Explanation:
     """The explanation of a product of operands that need not exist.
 
@@ -426,7 +425,7 @@ def _place(resolved: Resolved, x: Any, card: DeviceInfo | None,
     return device, where_it_runs(work(), device.name)
 
 
-def _work_of_product(resolved: Resolved, arguments: Mapping[str, Any]) -> Work:
+def _work_of_product(resolved: Resolved, arguments: ByName) -> Work:
     first, second = resolved.memories
     product = resolve_product(first, second, resolved.out_memory, arguments)
     return work_of(product.products, product.dtype, resolved.arrays, resolved.out, product.shape)

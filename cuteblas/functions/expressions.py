@@ -8,17 +8,17 @@ follows an index of any extent. All of this is a matter of strides, so nothing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from string import ascii_letters
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..engines.memory import Memory, contiguous_strides
+from ..engines.dispatch import Func
+from ..engines.memory import Ints, Memory, contiguous_strides
 from .gufunc import Product
 
 __all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_product", "stand_in"]
@@ -70,11 +70,11 @@ class Expression:
     axes: tuple[str, ...]
     extents: Mapping[str, int]
     dtype: np.dtype
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: Ints
+    strides: Ints
     scalar: bool = True
     any_order: bool = False
-    path: tuple[tuple[int, ...], ...] = ()
+    path: tuple[Ints, ...] = ()
 
     @property
     def products(self) -> int:
@@ -102,7 +102,7 @@ def letter(i: int) -> str:
     return ascii_letters[i] if i < len(ascii_letters) else chr(0x100 + i)
 
 
-def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...],
+def of_product(product: Product, shape1: Ints, shape2: Ints,
                conj: bool) -> Expression:
     """What a generalized ufunc multiplies as an expression; ``conj`` conjugates its first
     operand."""
@@ -126,7 +126,7 @@ def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...
                       product.strides)
 
 
-def stand_in(x: Memory, shape: tuple[int, ...] | None = None) -> np.ndarray:
+def stand_in(x: Memory, shape: Ints | None = None) -> np.ndarray:
     """An array of that type and shape in which one element stands for all, so that NumPy resolves a
     call without data."""
     shape = x.shape if shape is None else shape
@@ -136,7 +136,7 @@ def stand_in(x: Memory, shape: tuple[int, ...] | None = None) -> np.ndarray:
     return new
 
 
-def common_type(call: Callable[..., Any], *dtypes: np.dtype) -> np.dtype:
+def common_type(call: Func, *dtypes: np.dtype) -> np.dtype:
     """The type of the result of ``call``, one of NumPy's products, on operands of these types.
 
     Raises
@@ -148,8 +148,8 @@ def common_type(call: Callable[..., Any], *dtypes: np.dtype) -> np.dtype:
 
 
 @lru_cache(maxsize=1024)
-def _common_type(call: Callable[..., Any], dtypes: tuple[np.dtype, ...],
-                 numbers: tuple[int, ...]) -> np.dtype:
+def _common_type(call: Func, dtypes: tuple[np.dtype, ...],
+                 numbers: Ints) -> np.dtype:
     """As above. Types that are equal but not the same (``long`` and ``longlong``) differ by their
     numbers."""
     return call(*(np.zeros(1, dtype) for dtype in dtypes)).dtype

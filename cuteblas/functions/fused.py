@@ -4,7 +4,7 @@ follows it."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from .._dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
-from ..engines.dispatch import kind_of, own_call
+from ..engines.dispatch import ByName, Func, kind_of, own_call
 from ..engines.emulator import EMULATOR
 from ..engines.execution import Execution
 from ..engines.memory import Memory
@@ -26,8 +26,8 @@ from .algorithms import NATIVE, Algorithm, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
-from .gemm import GemmArguments, GemmCall, gemm, prepare, refuse_shared_outputs
-from .gufunc import Product, operand_matrices, result_matrices, single_out
+from .gemm import GemmArguments, GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
+from .gufunc import Product, single_out
 from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 
@@ -37,7 +37,7 @@ _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
-               arguments: Mapping[str, Any]) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
+               arguments: ByName) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
     """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or
     after it, each with its reason.
 
@@ -71,7 +71,7 @@ class _Reader(Execution):
 
 
 def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | None,
-                 variant: str | None, arguments: Mapping[str, Any]) -> Any:
+                 variant: str | None, arguments: ByName) -> Any:
     """``matmul`` with an epilogue: see :func:`cuteblas.matmul`."""
     bound = epilogue if type(epilogue) is Bound else as_bound(epilogue)
     records = not arguments and variant is None
@@ -90,12 +90,9 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
     algorithm = checked_algorithm(precision, variant, "gemm")
     resolved, product = _resolved(x1, x2, out, bound, arguments)
     run, out = Execution("matmul", resolved.engine), resolved.out
-    multiply: Callable[..., Any]
     kernels = not resolved.engine.on_host or current_backend() == "emulator"
-    if kernels:
-        multiply = partial(gemm, run)
-    else:
-        multiply = partial(gemm_of_host, "matmul", not stays(x1, x2, out))
+    multiply: Func = partial(gemm, run) if kernels else partial(
+        gemm_by_numpy if stays(x1, x2, out) else gemm_of_host, "matmul")
     given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
     with resolved.on_device() as arrays:
         result = _fused(run, multiply, product, arrays, given)
@@ -154,7 +151,7 @@ def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bo
                     and value.flags.c_contiguous and not any(x is value for x in arrays):
                 return record_key(key, "matmul", compute, arrays)
     else:
-        def compute(x1: np.ndarray, x2: np.ndarray, operands: Mapping[str, Any]) -> Any:
+        def compute(x1: np.ndarray, x2: np.ndarray, operands: ByName) -> Any:
             return epilogue.computed({**epilogue.operands, **operands,
                                       "acc": product_in(x1, x2, sums, shape)})
 
@@ -206,7 +203,7 @@ def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Rep
 
 
 def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
-              arguments: Mapping[str, Any]) -> tuple[Resolved, Product]:
+              arguments: ByName) -> tuple[Resolved, Product]:
     """The operands, and the product that NumPy makes of them.
 
     Raises
@@ -226,15 +223,14 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
                     else f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
-def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any],
+def _fused(run: Execution, multiply: Func, product: Product, arrays: Sequence[Any],
            given: GemmArguments) -> Any:
     (x1, x2), out, bound = arrays, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
-    a, b = (operand_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
-            for missing, (x, core) in enumerate(((x1, product.core1), (x2, product.core2))))
+    first, second = (run.staged(x, readable(run.memory(x), product.dtype)) for x in arrays)
     result = run.empty(Memory(product.shape, product.strides,
                               product.dtype)) if out is None else out
-    missing = (len(product.core1) == 1, len(product.core2) == 1)
+    a, b, c = product.matrices(first, second, result)
     rank = len(product.shape)
     if product.core3 != (rank - 2, rank - 1):           # operands are matrices as the result is
         def over_matrices(name: str, x: Any) -> Any:
@@ -242,12 +238,10 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
             if name in bound.outputs:
                 return x
             check_shape(bound.epilogue, name, x.shape, product.shape)
-            return result_matrices(x.reshape((1,) * (rank - x.ndim) + x.shape), product.core3,
-                                   missing)
+            return product.over_result(x.reshape((1,) * (rank - x.ndim) + x.shape))
 
         bound = bound.converted(over_matrices)
     name, output = product.dtype.name, _stored(result.dtype)
-    c = result_matrices(result, product.core3, missing)
     compute = None if output == name else accumulator_of(name, name, name)
     _c, auxiliary = multiply(a, b,
                              given._replace(out=c, output=output, compute=compute, epilogue=bound))

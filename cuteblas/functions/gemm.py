@@ -1,5 +1,5 @@
-"""``C = epilogue(alpha A B + beta C)`` of arrays by kernels: what BLAS routines run, and ``matmul``
-with an epilogue."""
+"""``C = epilogue(alpha A B + beta C)`` of arrays by kernels or by NumPy: what BLAS routines run,
+and ``matmul`` with an epilogue."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ import numpy as np
 
 from .._dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
+from ..engines.counters import tally
+from ..engines.dispatch import NOTHING, ByName
 from ..engines.engine import Engine
 from ..engines.execution import Execution
-from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself, same_elements
+from ..engines.memory import (
+    Ints,
+    Memory,
+    contiguous_strides,
+    overlap,
+    overlaps_itself,
+    same_elements,
+)
+from ..engines.numpy_gemm import Multiplication, new_array, product_in
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
-from .algorithms import AS_PLANNED, Algorithm
+from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 
-__all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "effective_alpha", "finish", "gemm",
+__all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "finish", "gemm", "gemm_by_numpy",
            "new_matrices", "prepare", "refuse_self_overlap", "refuse_shared_outputs", "run_group",
            "scalar_kind"]
 
-Result = tuple[Any, Mapping[str, Any]]
+Result = tuple[Any, ByName]
 """C, and an epilogue's further results by name."""
 
 SOURCE = "c"
@@ -76,7 +86,7 @@ class GemmArguments(NamedTuple):
     triangle: Any = None
     hermitian: bool = False
 
-    def result_of(self, a: Any, b: Any) -> tuple[tuple[int, ...], np.dtype]:
+    def result_of(self, a: Any, b: Any) -> tuple[Ints, np.dtype]:
         """Shape and type of the result."""
         batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, self.c, self.out)
                                       if x is not None))
@@ -118,7 +128,7 @@ class GemmCall:
     auxiliary : dict
         The epilogue's further results that are returned, by name.
     reductions : tuple
-        (name, operation, axis, array that is reduced, array for the result).
+        (operation, axis, array that is reduced, array for the result).
     copies : tuple of str
         Which operands are copies, and why.
     later : tuple of (array, array)
@@ -127,13 +137,13 @@ class GemmCall:
     """
 
     problem: GemmProblem
-    arrays: Mapping[str, Any]
+    arrays: ByName
     alpha: Any
     beta: Any
-    numbers: Mapping[str, Any]
+    numbers: ByName
     result: Any
-    auxiliary: Mapping[str, Any]
-    reductions: tuple[tuple[str, str, int, Any, Any], ...] = ()
+    auxiliary: ByName
+    reductions: tuple[tuple[str, int, Any, Any], ...] = ()
     copies: tuple[str, ...] = ()
     later: tuple[tuple[Any, Any], ...] = ()
 
@@ -156,7 +166,7 @@ def scalar_kind(x: Any) -> ScalarKind:
     return "zero" if x == 0 else "one" if x == 1 else "value"
 
 
-def effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
+def _effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
     """The alpha by which sums are multiplied: an empty sum is zero even if alpha is not finite."""
     return alpha if k or (epilogue is not None and "alpha" in epilogue.epilogue.parameters) else 1
 
@@ -175,8 +185,8 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     shape, kind = given.result_of(a, b)
     (m, n), k = shape[-2:], a.shape[-1]
     sums = given.sums_of(a, b, kind)
-    alpha, beta = effective_alpha(given.alpha, k, epilogue), given.beta
-    kinds = scalar_kind(alpha), scalar_kind(beta)
+    scalars = {"alpha": _effective_alpha(given.alpha, k, epilogue), "beta": given.beta}
+    kinds = {name: scalar_kind(x) for name, x in scalars.items()}
     copies: list[str] = []
     later: list[tuple[Any, Any]] = []
 
@@ -186,46 +196,39 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
             copies.append(f"{name}: {stage.reason}")
         return run.staged(x, stage)
 
-    def written(name: str, array: Any, new: Memory) -> Any:
+    def written(name: str, array: Any, new: Memory, over_c: ByName = NOTHING,
+                inputs: Sequence[Any] = ()) -> Any:
         """An array for kernels to write: the given one, or a new one, from which the given one is
         copied in the end."""
-        reason = None if array is None else writable(run.memory(array), (), new.dtype).reason
-        if array is not None and reason is None:
+        if array is None:
+            return run.empty(new)
+        memory = run.memory(array)
+        reason = writable(memory, [Staged(run.memory(x)) for x in inputs], new.dtype).reason \
+            or _unequal_overlap(memory, {name: run.memory(x) for name, x in over_c.items()})
+        if reason is None:
             return array
-        made = run.empty(new)
-        if array is not None:
-            copies.append(f"{name}: {reason}")
-            later.append((array, made))
+        copies.append(f"{name}: {reason}")
+        later.append((array, made := run.empty(new)))
         return made
 
-    alpha, beta = (staged(name, x, np.dtype(sums)) if kind == "device" else x
-                   for name, x, kind in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True))
+    on_device = {name: staged(name, x, np.dtype(sums)) for name, x in scalars.items()
+                 if kinds[name] == "device"}
     a, b = staged("a", a), staged("b", b)
-    reads_c = c is not None and kinds[1] != "zero"
-    trace, operands, numbers = None, dict[str, Any](), dict[str, Any]()
+    reads_c = c is not None and kinds["beta"] != "zero"
+    trace: Any = None
+    operands, numbers = dict[str, Any](), dict[str, Any]()
     if epilogue is not None:
-        trace, views, scalars = given.traced(a, b, kinds[0])
+        trace, views, given_numbers = given.traced(a, b, kinds["alpha"])
         reads_c = bool(trace.graph.leaves("c"))
-        operands, numbers = dict(views), {epilogue_role(name): x for name, x in scalars}
+        operands, numbers = dict(views), {epilogue_role(name): x for name, x in given_numbers}
     graph = trace.graph if trace else None
 
-    target, reason = out, None
-    if out is None:
-        target = run.empty(new_matrices(shape, kind, given.order))
-    else:
-        inputs = [Staged(run.memory(x)) for x in (a, b)]
-        reason = writable(run.memory(out), inputs, kind).reason
-        others = {**operands, **({SOURCE: c} if reads_c else {})}
-        reason = reason or _unequal_overlap(run.engine, out, others)
-        if reason is not None:
-            copies.append(f"out: {reason}")
-            target = run.empty(new_matrices(shape, kind, given.order))
-            later.append((out, target))
-    in_place = reads_c and c.dtype == target.dtype \
-        and same_elements(run.memory(c), run.memory(target))
-    if reads_c and not in_place:
-        graph = _from_another_array(graph, sums, *kinds)
-        operands[SOURCE] = c
+    source = {SOURCE: c} if reads_c else {}
+    target = written("out", out, new_matrices(shape, kind, given.order), operands | source, (a, b))
+    if reads_c and not (c.dtype == target.dtype
+                        and same_elements(run.memory(c), run.memory(target))):
+        graph = _from_another_array(graph, sums, **kinds)
+        operands |= source
     outputs = {name: written(name, epilogue.outputs.get(name),
                              new_matrices(shape, np.dtype(dtype), given.order))
                for name, dtype in (trace.outputs if trace else ())}
@@ -237,31 +240,32 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     if graph is not None:
         operands = {node.name: operands[node.name] for node in graph.leaves("operand")}
     operands = {name: staged(name, x) for name, x in operands.items()}
+    is_usual = epilogue is None and sums == accumulator_of(a.dtype.name, b.dtype.name, kind.name)
     problem = folded_problem((m, n, k), shape[:-2], replace(laid_out(a), conj=given.conj_a),
                              replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
                              operands={name: laid_out(x) for name, x in operands.items()},
                              outputs={name: laid_out(x) for name, x in outputs.items()},
-                             alpha=kinds[0], beta=kinds[1] if reads_c or trace else "zero",
-                             compute=given.compute, **given.algorithm._asdict())
+                             alpha=kinds["alpha"],
+                             beta=kinds["beta"] if reads_c or trace else "zero",
+                             compute=None if is_usual else given.compute,
+                             **given.algorithm._asdict())
     if given.triangle is not None:
         problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
-    arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x
-                                              for name, x in (*operands.items(), *outputs.items())},
-              **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds,
-                                                  strict=True) if what == "device"}}
-    reduced = {"a": a, "b": b, "c": target, **outputs}
-    reductions = tuple((name, op, axis, reduced[source],
-                        written(name, array, _vector(reduced[source], axis, np.dtype(dtype),
-                                                     array)))
-                       for name, op, axis, source, dtype in (trace.reductions if trace else ())
-                       for array in [epilogue.outputs.get(name)])
-    auxiliary = {name: x for name, x in outputs.items() if not (trace and name in trace.hidden)}
-    auxiliary |= {name: x for name, _op, _axis, _source, x in reductions}
+    product = {"a": a, "b": b, "c": target}
+    arrays = {**product, **{epilogue_role(name): x
+                            for name, x in (*operands.items(), *outputs.items())}, **on_device}
+    reductions, auxiliary = [], dict[str, Any]()
     if epilogue is not None:
-        auxiliary |= epilogue.outputs
-    result = target if out is None else out
-    return GemmCall(problem, arrays, alpha, beta, numbers, result, auxiliary, reductions,
-                    tuple(copies), tuple(later))
+        for name, op, axis, reduced, dtype in trace.reductions:
+            x, into = {**product, **outputs}[reduced], epilogue.outputs.get(name)
+            into = written(name, into, _vector(x, axis, np.dtype(dtype), into))
+            reductions.append((op, axis, x, into))
+            auxiliary[name] = into
+        auxiliary = {name: x for name, x in outputs.items()
+                     if name not in trace.hidden} | auxiliary | epilogue.outputs
+    return GemmCall(problem, arrays, numbers=numbers, result=target if out is None else out,
+                    auxiliary=auxiliary, reductions=tuple(reductions), copies=tuple(copies),
+                    later=tuple(later), **scalars | on_device)
 
 
 def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
@@ -276,8 +280,8 @@ def finish(run: Execution, call: GemmCall) -> Result:
     As :func:`gemm` returns."""
     for copied in call.copies:
         run.count("copies", copied)
-    for _name, op, axis, source, into in call.reductions:
-        _reduce(run, op, axis, source, into)
+    for reduction in call.reductions:
+        _reduce(run, *reduction)
     for given, computed in call.later:
         run.assign(given, computed)
     return call.result, call.auxiliary
@@ -323,7 +327,7 @@ def _values(engine: Engine, call: GemmCall) -> dict[str, Any]:
             **{role: engine.memory(x).address for role, x in call.arrays.items()}}
 
 
-def new_matrices(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
+def new_matrices(shape: Ints, kind: np.dtype, order: str) -> Memory:
     """Memory for a new array whose matrices are in an order."""
     axes = [*range(len(shape))]
     if order == "F":
@@ -331,14 +335,11 @@ def new_matrices(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
     return Memory(shape, contiguous_strides(shape, kind.itemsize, axes), kind)
 
 
-def _unequal_overlap(engine: Engine, out: Any, others: Mapping[str, Any]) -> str | None:
+def _unequal_overlap(out: Memory, over_c: Mapping[str, Memory]) -> str | None:
     """Why ``out`` cannot be written while operands over C are read: each element may only be read
     where it is written."""
-    for name, x in others.items():
-        memory, target = engine.memory(x), engine.memory(out)
-        if not same_elements(memory, target) and overlap(memory, target):
-            return f"shares memory with {name}"
-    return None
+    return next((f"shares memory with {name}" for name, x in over_c.items()
+                 if not same_elements(x, out) and overlap(x, out)), None)
 
 
 def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str,
@@ -373,7 +374,7 @@ def refuse_self_overlap(who: str, name: str, memory: Memory) -> None:
         )
 
 
-def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, Any]) -> None:
+def refuse_shared_outputs(engine: Engine, epilogue: Any, others: ByName) -> None:
     """See that elements of ``out`` share no memory, and arrays for an epilogue's auxiliary outputs
     none with what the product reads or writes.
 
@@ -408,6 +409,53 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, An
                     f"of its own"
                 )
         seen[f"the output {name!r}"] = memory
+
+
+def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray,
+                  given: GemmArguments) -> Result:
+    """Multiply NumPy arrays by NumPy's BLAS; an algorithm that kernels would refuse is refused.
+
+    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in
+    int32.
+
+    Returns
+    -------
+    array, dict
+        As in :func:`gemm`.
+    """
+    precision, variant = given.algorithm
+    if variant is not None:
+        refuse_variant(variant, BY_NUMPY)
+    if precision not in NATIVE:
+        from ..engines.emulator import REHEARSAL
+
+        gemm(Execution(function, REHEARSAL), a, b, given._replace(algorithm=Algorithm(precision)))
+    c, out, epilogue, triangle = given.c, given.out, given.epilogue, given.triangle
+    shape, kind = given.result_of(a, b)
+    sums = np.dtype(given.sums_of(a, b, kind))
+    alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x)
+                   for x in (_effective_alpha(given.alpha, a.shape[-1], epilogue), given.beta))
+    extras: Mapping[str, np.ndarray] = {}
+    if epilogue is None:
+        multiplication = Multiplication(shape, kind, sums, given.order, given.conj_a, given.conj_b,
+                                        False)
+        target = multiplication.run(a, b, alpha, beta, c, out if triangle is None else None)
+        if triangle is not None and out is not None:
+            written = np.tri(len(out), dtype=bool)
+            np.copyto(out, target, where=written if triangle == "lower" else written.T)
+            target = out
+    else:
+        from .epilogues import evaluate
+
+        a, b = (np.conj(x) if conj else x for x, conj in ((a, given.conj_a), (b, given.conj_b)))
+        target = new_array(shape, kind, given.order) if out is None else out
+        with np.errstate(all="ignore"):
+            acc = np.zeros(shape, sums) if alpha == 0 else product_in(a, b, sums, shape)
+            before = None if c is None else np.broadcast_to(c, shape)
+            target[...], extras = evaluate(epilogue, acc, output=kind.name, alpha=alpha, beta=beta,
+                                           c=before, a=a, b=b)
+    tally(function, "calls", "numpy" if target.size else "nothing").tick()
+    return target, extras
 
 
 # -- reductions of what was computed ---------------------------------------------------------------

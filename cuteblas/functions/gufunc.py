@@ -15,7 +15,6 @@ words of their refusals are NumPy's own: :func:`resolve_product` calls ``numpy.m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -25,11 +24,11 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.stride_tricks import as_strided
 
-from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
+from ..engines.dispatch import ByName
+from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from .signatures import Casting, Order
 
-__all__ = ["UFUNCS", "MatmulArguments", "Product", "operand_matrices", "resolve_product",
-           "result_matrices", "single_out"]
+__all__ = ["UFUNCS", "MatmulArguments", "Product", "resolve_product", "single_out"]
 
 UFUNCS = frozenset({"matmul", "matvec", "vecdot",
                     "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
@@ -45,7 +44,7 @@ _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
 class MatmulArguments(TypedDict, total=False):
     """The keyword arguments that matmul shares with every generalized ufunc of NumPy."""
 
-    axes: list[int | tuple[int, ...]]
+    axes: list[int | Ints]
     axis: int
     keepdims: bool
     casting: Casting
@@ -78,17 +77,27 @@ class Product:
     m: int
     n: int
     k: int
-    batch: tuple[int, ...]
-    core1: tuple[int, ...]
-    core2: tuple[int, ...]
-    core3: tuple[int, ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    batch: Ints
+    core1: Ints
+    core2: Ints
+    core3: Ints
+    shape: Ints
+    strides: Ints
 
     @property
     def products(self) -> int:
         """The number of multiplications."""
         return self.m * self.n * self.k * prod(self.batch)
+
+    def matrices(self, x1: Any, x2: Any, result: Any) -> tuple[Any, Any, Any]:
+        """Views of shape (..., rows, columns) of operands and result: their core axes last, and one
+        of extent 1 where a vector lacks it."""
+        return (_matrices(x1, self.core1, len(self.core1) == 1, False),
+                _matrices(x2, self.core2, False, len(self.core2) == 1), self.over_result(result))
+
+    def over_result(self, x: Any) -> Any:
+        """A view as matrices of an array that has the axes of the result."""
+        return _matrices(x, self.core3, len(self.core1) == 1, len(self.core2) == 1)
 
 
 class _Accepted(Exception):
@@ -110,7 +119,7 @@ _SCRATCH = np.zeros(1, np.int8)
 _LARGE = 1 << 24                        # elements
 
 
-def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
+def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
                     ufunc: Any = np.matmul) -> Product:
     """What ``numpy.matmul(x1, x2, out, **arguments)`` would compute.
 
@@ -166,7 +175,7 @@ def single_out(out: Any) -> Any:
     return out
 
 
-def _resolve_dtype(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
+def _resolve_dtype(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
                    ufunc: Any) -> np.dtype:
     operands = [np.zeros((1, 1), x.dtype) for x in (x1, x2)]
     typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS
@@ -178,17 +187,17 @@ def _resolve_dtype(x1: Memory, x2: Memory, out: Memory | None, arguments: Mappin
     return ufunc(*operands, **typed).dtype
 
 
-def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
+def _malformed(name: str, arguments: ByName) -> bool:
     """Whether NumPy refuses an argument about shapes before it looks at types."""
     return not isinstance(arguments[name], bool) if name == "keepdims" else {"axes", "axis"} <= arguments.keys()
 
 
-def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
+def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
                   ufunc: Any) -> None:
     shaped = {name: value for name, value in arguments.items() if name not in _TYPE_ARGUMENTS}
     shapes = [x.shape for x in (x1, x2, out) if x is not None]
 
-    def called(first: tuple[int, ...], second: tuple[int, ...], *result: tuple[int, ...]) -> None:
+    def called(first: Ints, second: Ints, *result: Ints) -> None:
         operands = (_one_element(_WITNESS, shape) for shape in (first, second))
         with suppress(_Accepted):
             ufunc(*operands, out=_one_element(_SCRATCH, result[0]) if result else None,
@@ -201,7 +210,7 @@ def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping
     called(*shapes)
 
 
-def _small(shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _small(shapes: list[Ints]) -> list[Ints]:
     """Shapes as small as may be in which the same extents are equal: NumPy asks for memory for the
     cast before the cast raises."""
     ranks = {extent: rank for rank, extent in enumerate(sorted({n for shape in shapes for n in shape
@@ -209,12 +218,12 @@ def _small(shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [tuple(ranks.get(n, n) for n in shape) for shape in shapes]
 
 
-def _one_element(element: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _one_element(element: np.ndarray, shape: Ints) -> np.ndarray:
     return as_strided(element, shape, (0,) * len(shape))
 
 
-def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
-               ufunc: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
+               ufunc: Any) -> tuple[Ints, Ints, Ints]:
     """Core axes of both inputs, and those of the result as they are given: they may count from the
     end.
 
@@ -240,12 +249,12 @@ def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[st
     return first, second, named[2]
 
 
-def _without(values: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def _without(values: Ints, axes: Ints) -> Ints:
     return tuple(value for axis, value in enumerate(values) if axis not in axes)
 
 
-def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[int, ...],
-                   arguments: Mapping[str, Any], ufunc: Any) -> list[int]:
+def _order_of_axes(x1: Memory, x2: Memory, core1: Ints, core2: Ints,
+                   arguments: ByName, ufunc: Any) -> list[int]:
     """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
     order = arguments.get("order", "K")
     # empty arrays are contiguous in both orders, so this question needs the true shapes
@@ -262,20 +271,8 @@ def _shadow(x: Memory, k: int) -> np.ndarray:
                   x.strides)
 
 
-def operand_matrices(x: Any, core: tuple[int, ...], missing: int) -> Any:
-    """A view of shape (..., rows, columns): the axes ``core`` last, and one of extent 1 where a
-    vector lacks it."""
-    others = [axis for axis in range(x.ndim) if axis not in core]
-    view = x.transpose((*others, *core))
-    if len(core) == 2:
-        return view
-    return view[..., None, :] if missing == 0 else view[..., None]
-
-
-def result_matrices(x: Any, core: tuple[int, ...], missing: tuple[bool, bool]) -> Any:
-    """A view of a result as matrices; it lacks rows or columns where an operand was a vector."""
-    others = [axis for axis in range(x.ndim) if axis not in core]
-    view = x.transpose((*others, *core))
-    if missing[1]:
+def _matrices(x: Any, core: Ints, lacks_rows: bool, lacks_columns: bool) -> Any:
+    view = x.transpose((*(axis for axis in range(x.ndim) if axis not in core), *core))
+    if lacks_columns:
         view = view[..., None]
-    return view[..., None, :] if missing[0] else view
+    return view[..., None, :] if lacks_rows else view

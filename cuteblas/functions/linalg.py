@@ -13,9 +13,9 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.exact import LEAST, SMALL, WITHOUT_BLAS, least_products
-from ..engines.memory import Memory, strides_by_order
+from ..engines.memory import Ints, Memory, strides_by_order
 from ..engines.placement import offload, stays, work_of
-from .algorithms import AS_PLANNED, checked_algorithm
+from .algorithms import AS_PLANNED, NATIVE, checked_algorithm
 from .dot import dot_for, settle_dot, settle_outer, settle_tensordot
 from .expressions import Expression, stand_in
 from .matmul import matmul as any_matmul
@@ -183,7 +183,8 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
     >>> cuteblas.linalg.multi_dot([np.ones((10, 2)), np.ones((2, 50)), np.ones((50, 3))]).shape
     (10, 3)
     """
-    if precision is None and type(arrays) in (list, tuple) and _all_stay(arrays, out):
+    if (precision is None or precision in NATIVE) and type(arrays) in (list, tuple) \
+            and _all_stay(arrays, out):
         result = _multiplied_on_host(arrays, out)
         if result is None:
             result = np.linalg.multi_dot(arrays, out=out)       # type: ignore[arg-type]
@@ -197,8 +198,7 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
                      again=lambda *given, **named: multi_dot(given, precision=precision, **named))
     resolved = resolve(call)
     if isinstance(resolved, str):
-        return delegate(call, resolved, lambda: _multiplied_on_host(operands, out)
-                        if _all_stay(operands, out) else None)
+        return delegate(call, resolved)
     if (strange := resolved.strange) is not None:
         return without_kernels(call, resolved, strange)
     if count == 2:
@@ -209,21 +209,15 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
     matrices = _matrices(resolved.arrays)
     products, tree = _cheapest([x.shape for x in matrices])
     # in the order in which they are made, before any is made
-    _multiplied(tree, [resolved.engine.memory(x) for x in matrices], _resolved, resolved.out_memory)
-    multiply = partial(dot_for, function, algorithm=algorithm)
+    _multiplied(tree, _resolved, [*map(resolved.engine.memory, matrices)], resolved.out_memory)
+    multiplied = partial(_multiplied, tree, partial(dot_for, function, algorithm=algorithm))
     if resolved.engine.moves:
         shape = matrices[0].shape[0], matrices[-1].shape[1]
         work = work_of(products, np.result_type(*matrices), matrices, out, shape)
-        result = offload(
-            function,
-            work,
-            lambda run, there, out: _multiplied(tree, there, multiply, out),
-            matrices,
-            out,
-            lambda: _multiplied(tree, matrices, multiply, out)
-        )
+        result = offload(function, work, lambda _run, there, out: multiplied(there, out), matrices,
+                         out, partial(multiplied, matrices, out))
     else:
-        result = _multiplied(tree, matrices, multiply, resolved.out)
+        result = multiplied(matrices, resolved.out)
     return _of_ranks(result, ranks)
 
 
@@ -242,12 +236,12 @@ def _multi_dot_by_numpy(*arrays: Any, **named: Any) -> Any:
     return np.linalg.multi_dot(arrays, **named)
 
 
-def _multiplied(tree: _Tree, matrices: Sequence[Any], multiply: Callable[..., Any],
+def _multiplied(tree: _Tree, multiply: Callable[..., Any], matrices: Sequence[Any],
                 out: Any = None) -> Any:
     """The product of a chain of matrices."""
     if isinstance(tree, int):
         return matrices[tree]
-    return multiply(*(_multiplied(chain, matrices, multiply) for chain in tree), out)
+    return multiply(*(_multiplied(chain, multiply, matrices) for chain in tree), out)
 
 
 def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
@@ -276,8 +270,8 @@ def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
         *arrays
     ) or any(x[1] != y[0] for x, y in pairwise(shapes)):
         return None
-    return _of_ranks(_multiplied(_cheapest(shapes)[1], matrices,
-                                 partial(at_once, "linalg.multi_dot", np.dot)), ranks)
+    multiply = partial(at_once, "linalg.multi_dot", np.dot)
+    return _of_ranks(_multiplied(_cheapest(shapes)[1], multiply, matrices), ranks)
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:
@@ -292,9 +286,11 @@ def _matrices(arrays: Sequence[Any]) -> list[Any]:
             last[:, None] if last.ndim == 1 else last]
 
 
-def _cheapest(shapes: Sequence[tuple[int, ...]]) -> tuple[int, _Tree]:
+def _cheapest(shapes: Sequence[Ints]) -> tuple[int, _Tree]:
     """The fewest multiplications, and the order that has them; of equally good ones NumPy's."""
     extents = [rows for rows, _columns in shapes] + [shapes[-1][1]]
+    if len(shapes) == 3:            # what NumPy looks at, should the second matrix not fit the first
+        extents[1] = shapes[0][1]
     best: dict[tuple[int, int], tuple[int, _Tree]] = {(i, i): (0, i) for i in range(len(shapes))}
     for length in range(1, len(shapes)):
         for i in range(len(shapes) - length):
@@ -350,7 +346,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
            [55, 34]])
     """
     function, algorithm = "linalg.matrix_power", checked_algorithm(precision)
-    if precision is None and type(a) is np.ndarray and stays(a):
+    if (precision is None or precision in NATIVE) and type(a) is np.ndarray and stays(a):
         if (result := _powered_on_host(a, n)) is None:
             result = np.linalg.matrix_power(a, n)
             _powers_by_numpy()
@@ -359,8 +355,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
                      again=partial(matrix_power, precision=precision))
     resolved = resolve(call)
     if isinstance(resolved, str):
-        return delegate(call, resolved, lambda: _powered_on_host(a, n)
-                        if type(a) is np.ndarray else None)
+        return delegate(call, resolved)
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import fast_paths, kind_of, own_call
+from ..engines.dispatch import ByName, Func, fast_paths, kind_of, own_call
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, staying, stays, work_of
@@ -109,9 +109,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
            [0.]])
     """
     if variant is None and epilogue is None and devices is None and not arguments:
-        kind = type(x1)
+        kind, result = type(x1), None
         if kind is _NDARRAY:    # plain arrays by BLAS or by NumPy's loop, without further questions
-            result = None
             if type(x2) is _NDARRAY and precision is None and (out is None
                                                                or type(out) is _NDARRAY):
                 where = chosen_backend() or backend_of_environment()
@@ -128,14 +127,10 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
                     _count()
                     return result
                 result = _like_before(x1, x2, out, where)
-        elif (replay := replays.get(kind)) is not None:
-            result = replay(("matmul", precision), (x1, x2), out)
         elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
-        elif (replay := replays[kind]) is not None:           # the first CuPy array of this process
+        elif (replay := replays[kind]) is not None:
             result = replay(("matmul", precision), (x1, x2), out)
-        else:
-            result = None
         if result is not None:
             return result
     if devices is not None:
@@ -147,11 +142,11 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant,
                                             **arguments})
-    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, arguments)
+    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, **arguments)
 
 
 @cache
-def _fused_matmul() -> Callable[..., Any]:
+def _fused_matmul() -> Func:
     """What multiplies with an epilogue: in a module that is imported with the first one."""
     from .fused import fused_matmul
 
@@ -159,15 +154,13 @@ def _fused_matmul() -> Callable[..., Any]:
 
 
 def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str,
-                  refused: Mapping[str, Any]) -> Any:
+                  refused: ByName) -> Any:
     """The product over several GPUs."""
     refuse_with_devices("matmul", refused)
     if (call := own_call(x1, x2, out)) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
-    from .devices import matmul_of_host, matmul_over, on_host_alone
+    from .devices import matmul_over
 
-    if on_host_alone(x1, x2, out):
-        return matmul_of_host("matmul", x1, x2, out, devices, precision)
     return matmul_over(x1, x2, out, devices, precision)
 
 
@@ -193,23 +186,19 @@ def _offloaded(call: NumpyCall, product: Product, work: Work) -> Any:
     """A product of NumPy arrays that may go to the GPU."""
     operands, out, algorithm = call.operands, call.out, call.algorithm
     result = offload("matmul", work, partial(_by_kernels, product, algorithm), operands, out,
-                     partial(_again, algorithm, *operands, **call.named),
+                     partial(_matmul, algorithm, *operands, **call.named),
                      stream=None if call.arguments or algorithm.variant
                      else partial(_in_tiles, call, product))
     return result[()] if out is None and product.shape == () else result
 
 
-def _again(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
-    return _matmul(algorithm, x1, x2, out, arguments)
-
-
-def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
+def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
     out = single_out(out)
     precision, variant = algorithm
     if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):  # without further questions
         if precision not in NATIVE:
-            rehearse(partial(_matmul, algorithm, x1, x2, out, arguments))
+            rehearse(partial(_matmul, algorithm, x1, x2, out, **arguments))
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None
                                                                      or type(out) is np.ndarray):
             return matmul(x1, x2, out)
@@ -218,7 +207,7 @@ def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any, arguments: Mapping
         return result
     # files are arrays to NumPy, too
     if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):
-        result = _matmul(algorithm, _in_memory(x1), _in_memory(x2), _in_memory(out), arguments)
+        result = _matmul(algorithm, _in_memory(x1), _in_memory(x2), _in_memory(out), **arguments)
         return result if out is None else out
     call = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm, UFUNC)
     found = resolve_matmul(call)

@@ -18,7 +18,7 @@ import numpy as np
 
 from .._dtypes import element_of
 from ..engines.exact import WITHOUT_BLAS, product_of
-from ..engines.memory import without_imaginary_part
+from ..engines.memory import Ints, without_imaginary_part
 from .expressions import Expression
 from .subscripts import whole_path
 
@@ -46,7 +46,7 @@ class _Load:
     float32."""
 
     diagonal: str | None
-    shape: tuple[int, ...] | None
+    shape: Ints | None
     dtype: np.dtype
     wide: np.dtype
 
@@ -65,7 +65,7 @@ class _Load:
 class _Loop:
     """NumPy's plain loop over all indices, of which there are so many products."""
 
-    positions: tuple[int, ...]
+    positions: Ints
     subscripts: str
     products: int
 
@@ -129,14 +129,14 @@ class _Pair:
         with small numbers would not.
     """
 
-    positions: tuple[int, ...]
+    positions: Ints
     swapped: bool
     sums: tuple[_Loop | None, _Loop | None]
-    axes: tuple[tuple[int, ...], tuple[int, ...]]
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-    stacked: tuple[int, ...]
+    axes: tuple[Ints, Ints]
+    shapes: tuple[Ints, Ints]
+    stacked: Ints
     groups: tuple[int, int, int]
-    shape: tuple[int, ...]
+    shape: Ints
     multiplies: np.ufunc
     loop: _Loop | None
 
@@ -228,14 +228,14 @@ class Program:
 
     loads: tuple[_Load, ...]
     steps: tuple[_Step, ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: Ints
+    strides: Ints
     dtype: np.dtype
     scalar: bool
     wide: np.dtype | None = None
-    axes: tuple[int, ...] = ()
-    shown: tuple[int, ...] = ()
-    written: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    axes: Ints = ()
+    shown: Ints = ()
+    written: tuple[Ints, Ints, Ints] | None = None
 
     def expected_ns(self, arrays: Sequence[np.ndarray]) -> float:
         """The expected time."""
@@ -269,8 +269,8 @@ class Program:
         return result[()] if out is None and self.scalar and not self.shape else result
 
 
-def program(settled: Expression, shapes: Sequence[tuple[int, ...]],
-            out: tuple[tuple[int, ...], np.dtype] | None = None) -> Program | None:
+def program(settled: Expression, shapes: Sequence[Ints],
+            out: tuple[Ints, np.dtype] | None = None) -> Program | None:
     """What a call does; ``None`` if a product has more indices than NumPy has letters.
 
     Parameters
@@ -319,7 +319,7 @@ def program(settled: Expression, shapes: Sequence[tuple[int, ...]],
     return Program(loads, tuple(steps), *ends, wide, axes, shown, written)
 
 
-def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
+def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
     """How an operand is read, and its indices then."""
     letters = dict(zip(dict.fromkeys(term), ascii_letters, strict=False))
     extents = dict(zip(term, shape, strict=True))
@@ -331,7 +331,7 @@ def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) ->
                  dtype, wide), left
 
 
-def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: Mapping[str, int],
+def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str, int],
           wide: np.dtype) -> tuple[_Step | None, str]:
     """One product with these indices, and in which order it has them."""
     def size(indices: Collection[str]) -> int:
@@ -383,7 +383,7 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: 
     return pair, order
 
 
-def _loop(positions: tuple[int, ...], terms: Sequence[str], kept: str,
+def _loop(positions: Ints, terms: Sequence[str], kept: str,
           extents: Mapping[str, int]) -> _Loop | None:
     """NumPy's plain loop; ``None`` if there are more indices than letters."""
     indices = dict.fromkeys("".join(terms))

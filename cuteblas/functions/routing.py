@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_call, own_types
+from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types
 from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import FEW, host_engine, offload, rehearsing, stays, work_of
@@ -86,10 +85,10 @@ class NumpyCall(NamedTuple):
     """
 
     function: str
-    numpys: Callable[..., Any]
+    numpys: Func
     operands: Sequence[Any]
     out: Any = None
-    arguments: Mapping[str, Any] = MappingProxyType({})
+    arguments: ByName = NOTHING
     algorithm: Algorithm = AS_PLANNED
     rules: Rules = FUNCTION
     again: Any = None
@@ -159,7 +158,7 @@ class Resolved:
 
 
 def resolve(call: NumpyCall, host: Engine | None = None,
-            given: Mapping[str, Any] = MappingProxyType({})) -> Resolved | str:
+            given: ByName = NOTHING) -> Resolved | str:
     """Who takes a call, and on which arrays, by NumPy's rules: the operands that kernels take, or
     the route of a call that goes to NumPy.
 
@@ -220,7 +219,7 @@ _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
 arguments are."""
 
 
-def _resolve_on_gpu(call: NumpyCall, given: Mapping[str, Any]) -> Resolved:
+def _resolve_on_gpu(call: NumpyCall, given: ByName) -> Resolved:
     """The operands of a call of which one is a CuPy array: see :func:`resolve`."""
     from ..engines.cuda import CUDA, require_one_device
 
@@ -280,7 +279,7 @@ def rehearse(call: Callable[[], Any]) -> None:
         rehearsing.reset(token)
 
 
-def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any,
+def by_numpy(function: str, route: str, call: Func, *operands: Any,
              **arguments: Any) -> Any:
     """Let NumPy answer, and count the route."""
     if rehearsing.get():
@@ -290,7 +289,7 @@ def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any
     return result
 
 
-def delegate(call: NumpyCall, route: str, by_blas: Callable[[], Any] | None = None) -> Any:
+def delegate(call: NumpyCall, route: str) -> Any:
     """Let NumPy answer a call that kernels do not take.
 
     Parameters
@@ -299,9 +298,6 @@ def delegate(call: NumpyCall, route: str, by_blas: Callable[[], Any] | None = No
         The call.
     route : str
         The route, which is counted.
-    by_blas : callable, optional
-        What computes products of types for which NumPy has only loops, and counts them; it returns
-        ``None`` for others.
 
     Raises
     ------
@@ -316,14 +312,12 @@ def delegate(call: NumpyCall, route: str, by_blas: Callable[[], Any] | None = No
     if again is not None and route == "numpy" and algorithm.precision not in NATIVE:
         rehearse(partial(again, *operands, **call.named))
     refuse_variant(algorithm.variant, reason_of(route))
-    if by_blas is not None and route == "numpy" and (result := by_blas()) is not None:
-        return result
     return by_numpy(function, route, numpys, *operands, **call.named)
 
 
 def replay_product(function: str, operands: Sequence[Any], out: Any = None,
                    algorithm: Algorithm = AS_PLANNED,
-                   arguments: Mapping[str, Any] = MappingProxyType({})) -> tuple[Hashable, Any]:
+                   arguments: ByName = NOTHING) -> tuple[Hashable, Any]:
     """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if one
     like it was recorded."""
     replay = replays[type(operands[0])]
@@ -334,12 +328,11 @@ def replay_product(function: str, operands: Sequence[Any], out: Any = None,
 
 
 _NDARRAY = np.ndarray                  # a look-up less
-_NONE: Mapping[str, Any] = MappingProxyType({})
 _ticks: dict[str, Callable[[], int]] = {}
 
 
-def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = None,
-            arguments: Mapping[str, Any] = _NONE) -> Any:
+def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
+            arguments: ByName = NOTHING) -> Any:
     """One of NumPy's products of plain arrays that stay on the host, without further questions.
 
     Parameters
@@ -376,7 +369,7 @@ def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = 
     return result
 
 
-def answer(function: str, numpys: Callable[..., Any], settle: Settle, algorithm: Algorithm,
+def answer(function: str, numpys: Func, settle: Settle, algorithm: Algorithm,
            *operands: Any, out: Any = None, **arguments: Any) -> Any:
     """Answer one of NumPy's products of two arrays.
 
@@ -439,22 +432,17 @@ def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
         return without_kernels(call, resolved, settled.dtype)
     if resolved.engine.on_host and settled.any_order:
         settled = replace(settled, any_order=False)
+    compute = partial(evaluate, settled, algorithm)
     if resolved.engine.moves:
         work = work_of(settled.products, settled.dtype, resolved.arrays, out, settled.shape)
-        result = offload(
-            function,
-            work,
-            lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
-            resolved.arrays,
-            out,
-            partial(call.again, *call.operands, **call.named),
-            stream=None
-            if len(call.operands) != 2 or algorithm.variant
-            else partial(_in_tiles, call, settled, resolved.arrays)
-        )
+        streams = len(call.operands) == 2 and algorithm.variant is None
+        result = offload(function, work, compute, resolved.arrays, out,
+                         partial(call.again, *call.operands, **call.named),
+                         stream=partial(_in_tiles, call, settled, resolved.arrays) if streams
+                         else None)
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.running(function) as (run, arrays):
-        result = evaluate(run, settled, arrays, out, algorithm=algorithm)
+        result = compute(run, arrays, out)
         if head is not None:
             run.record(head, arrays, out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
@@ -470,7 +458,7 @@ def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]
     return contraction_in_tiles(call.function, settled, x1, x2, call.out, call.algorithm)
 
 
-def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
+def key_of(arguments: ByName, *rest: Hashable) -> Hashable:
     """All of a call besides its arrays, as a key of which equal ones mean the same; ``None`` if
     there is none.
 
@@ -543,7 +531,7 @@ def _without_kernels(function: str, memories: Iterable[Memory], dtype: np.dtype)
 
 
 def resolve_matmul(call: NumpyCall, host: Engine | None = None,
-                   given: Mapping[str, Any] = MappingProxyType({})) -> tuple[Resolved,
+                   given: ByName = NOTHING) -> tuple[Resolved,
                                                                              Product] | str:
     """The operands of a call of ``matmul`` and the product that NumPy makes of them, or the route
     of one that goes to NumPy: see :func:`resolve`.

@@ -12,6 +12,8 @@ from operator import index
 from string import ascii_letters
 from typing import Any
 
+from ..engines.memory import Ints
+
 __all__ = ["MOST_FOR_OPTIMAL", "Subscripts", "contraction_path", "greedy_path", "operands_of",
            "optimal_path", "read", "text_of", "whole_path", "with_operands"]
 
@@ -57,8 +59,8 @@ def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[An
     return tuple(rest)
 
 
-def read(arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]],
-         out: tuple[int, ...] | None = None) -> Subscripts | None:
+def read(arguments: Sequence[Any], shapes: Sequence[Ints],
+         out: Ints | None = None) -> Subscripts | None:
     """What the positional arguments of ``einsum`` say about operands of these shapes; ``None`` if
     that makes no sense.
 
@@ -141,8 +143,8 @@ def _ellipsis(count: int) -> str:
     return "".join(chr(0x100 + i) for i in range(count))[::-1]
 
 
-def _extents(terms: Sequence[str], shapes: Sequence[tuple[int, ...]],
-             out: tuple[str, tuple[int, ...] | None]) -> dict[str, int] | None:
+def _extents(terms: Sequence[str], shapes: Sequence[Ints],
+             out: tuple[str, Ints | None]) -> dict[str, int] | None:
     """The extent of every letter; ``None`` if axes do not fit."""
     extents: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
@@ -170,12 +172,12 @@ MOST_FOR_OPTIMAL = 8
 """Up to this many terms all orders are compared: 3^8 pairs of subsets, which take some
 milliseconds."""
 
-Path = list[tuple[int, ...]]
+Path = list[Ints]
 
 
 @lru_cache(maxsize=1024)
 def contraction_path(terms: tuple[str, ...], result: str,
-                     extents: tuple[tuple[str, int], ...]) -> tuple[tuple[int, ...], ...]:
+                     extents: tuple[tuple[str, int], ...]) -> tuple[Ints, ...]:
     """The order that is used unless the caller names one, as ``numpy.einsum_path`` writes it.
 
     Parameters
@@ -255,7 +257,7 @@ def _as_positions(pairs: Sequence[tuple[int, int]], count: int) -> Path:
     return path
 
 
-def whole_path(path: Sequence[tuple[int, ...]], count: int) -> Path:
+def whole_path(path: Sequence[Ints], count: int) -> Path:
     """A path, and pairs after it until one tensor is left."""
     steps = [tuple(sorted(step)) for step in path]
     count -= sum(len(step) - 1 for step in steps)

@@ -24,7 +24,7 @@ from ..planning.streaming import Extents
 from .algorithms import Algorithm
 from .expressions import Expression
 from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
-from .gufunc import Product, operand_matrices, resolve_product, result_matrices
+from .gufunc import Product, resolve_product
 from .staging import TILES, multiply_tile
 
 __all__ = ["contraction_in_tiles", "gemm_in_tiles", "product_in_tiles"]
@@ -45,7 +45,8 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
     """
     alpha, beta, c, out, epilogue = given.alpha, given.beta, given.c, given.out, given.epilogue
     shape, kind = given.result_of(a, b)
-    divides = epilogue is given.compute is None and a.dtype == b.dtype == kind and kind.kind != "b"
+    divides = epilogue is None and a.dtype == b.dtype == kind and kind.kind != "b" \
+        and given.sums_of(a, b, kind) == accumulator_of(*[kind.name] * 3)
     over_c = {name: x for name, x in (("alpha", alpha), ("beta", beta)) if type(x) is np.ndarray}
     if c is not None and (epilogue is not None or scalar_kind(beta) != "zero"):
         over_c["c"] = np.broadcast_to(c, shape)
@@ -77,8 +78,7 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
                     tile._replace(**scalars | written))[0]
 
     def add(there: Sequence[Any], so_far: Any) -> Any:
-        sums = accumulator_of(*[kind.name] * 3)
-        return multiply(there, output=sums, out=so_far,
+        return multiply(there, output=given.sums_of(a, b, kind), out=so_far,
                         **({} if so_far is None else {"beta": 1, "c": so_far}))
 
     done = stream_product(function, a, b, result, over_c,
@@ -117,9 +117,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
     result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
     if not (product.k and result.size):
         return None
-    missing = len(product.core1) == 1, len(product.core2) == 1
-    a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
-    c = result_matrices(result, product.core3, missing)
+    a, b, c = product.matrices(x1, x2, result)
     multiply = partial(multiply_tile, precision=precision)
     if a.ndim == b.ndim == c.ndim == 2 and x1 is not x2 and product.dtype is x1.dtype is x2.dtype is result.dtype \
             and sum(x.nbytes for x in (x1, x2) if not expected([x]) or x.nbytes < 16 * result.nbytes) + result.nbytes \
@@ -176,7 +174,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
     def compute(there: Sequence[Any], target: Any) -> None:
         shorter = {c: target.shape[at[c][0] or 0] for c in at}
         part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
-        evaluate(Execution(f"{function}: tiles", CUDA), part, there, target, algorithm=algorithm)
+        evaluate(part, algorithm, Execution(f"{function}: tiles", CUDA), there, target)
 
     done = stream_tiles(Tiled(function, extents, operands, Operand(result, (*where[0], None)),
                               compute))

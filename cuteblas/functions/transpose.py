@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..engines.dispatch import kind_of
+from ..engines.dispatch import Func, kind_of
 from .signatures import typed_copy
 
 __all__ = ["matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"]
@@ -178,7 +178,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     return _permuted(np.rollaxis, a, axis, start)
 
 
-def _permuted(call: Callable[..., Any], a: Any, *arguments: Any) -> Any:
+def _permuted(call: Func, a: Any, *arguments: Any) -> Any:
     """A view of a CuPy array with the axes in the order that NumPy's function gives them."""
     # each axis has its number for a stride
     numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))

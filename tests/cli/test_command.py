@@ -21,7 +21,7 @@ from cuteblas.cli.command import CommandError, ended
 from cuteblas.cli.progress import Progress
 
 CUTEBLAS = [sys.executable, "-m", "cuteblas"]
-TESTSUITE = [sys.executable, "-m", "cuteblas.blas.testsuite", "--sizes", "3"]
+TESTSUITE = [sys.executable, "-m", "conformance.blas", "--sizes", "3"]
 
 
 def environment(**changes):
@@ -144,10 +144,10 @@ def test_files_that_cannot_be_written(tmp_path, monkeypatch):
                                        ["explain", "64x64", "64x64"], ["--help"], [],
                                        ["bench", "--help"], ["demo", "FILE"],
                                        ["bench", "--backend", "numpy", "--sizes", "20", "--repeats",
-                                        "1"], ["-m", "cuteblas.blas.testsuite"]], ids=" ".join)
+                                        "1"], ["-m", "conformance.blas"]], ids=" ".join)
 def test_a_closed_pipe_is_no_error(arguments, file):
     """As ``command | head -0``: silent, with the status of a tool that SIGPIPE ends."""
-    ours = TESTSUITE if "cuteblas.blas.testsuite" in arguments else [*CUTEBLAS, *(file if a == "FILE" else a for a in arguments)]
+    ours = TESTSUITE if "conformance.blas" in arguments else [*CUTEBLAS, *(file if a == "FILE" else a for a in arguments)]
     reading, writing = os.pipe()
     os.close(reading)
     result = subprocess.run(ours, stdout=writing, stderr=subprocess.PIPE,

@@ -67,8 +67,9 @@ def test_multi_dot_counts_its_products():
 
 @pytest.mark.parametrize("arrays", [([[1, 2], [3, 4]],) * 3, [np.ones((2, 2), object)] * 3,
                                     [np.ones((2, 2)).view(np.matrix)] * 3, 5, [None, 1],
-                                    [np.ones((2, 2))] * 2 + [np.ones((2, 2), "g")]], ids=repr)
-def test_multi_dot_of_what_are_no_plain_arrays(arrays):
+                                    [np.ones((2, 2))] * 2 + [np.ones((2, 2), "g")],
+                                    [np.ones(1), np.ones((0, 0)), np.ones((0, 1))]], ids=repr)
+def test_multi_dot_of_what_are_no_plain_arrays_and_no_chain(arrays):
     call("multi_dot", arrays)
 
 

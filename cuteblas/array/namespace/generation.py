@@ -3,7 +3,7 @@ array-api-compat."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import functions
-from ...engines.dispatch import kind_of
+from ...engines.dispatch import Func, kind_of
 from ...functions import linalg
 from ..devices import CPU, checked_device, copied_to, device_of, made_on
 from ..libraries import leaves, require_one_place
@@ -24,7 +24,7 @@ __all__ = ["generated"]
 _OURS = {"": functions, "linalg": linalg}
 
 
-def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Callable[..., Any]]:
+def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Func]:
     """The functions of a part of the standard.
 
     Parameters
@@ -40,11 +40,11 @@ def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Cal
             for name in names.split()}
 
 
-def _function(name: str, parameters: str, part: str, module: str) -> Callable[..., Any]:
+def _function(name: str, parameters: str, part: str, module: str) -> Func:
     """A function with exactly these parameters, so that Python itself checks calls; it passes on
     what is not the default."""
     # the table is part of this package
-    pattern: Callable[..., Any] = eval(f"lambda {parameters}: None", {})
+    pattern: Func = eval(f"lambda {parameters}: None", {})
     kinds = signature(pattern).parameters.values()
     positional = ", ".join("*" * (p.kind is p.VAR_POSITIONAL) + p.name for p in kinds
                            if p.kind is not p.KEYWORD_ONLY)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import cmath
 import dis
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...engines.dispatch import ByName
 from .epilogue import Epilogue
 from .tracing import ARRAY_FUNCTIONS
 
@@ -107,10 +108,10 @@ class Captures:
             self._follow(self._captured(free[read.name]) if read.captured
                          else self._named(function, read.name), read.attributes)
 
-    def _note(self, names: Mapping[str, Any], name: str, value: Any) -> None:
+    def _note(self, names: ByName, name: str, value: Any) -> None:
         self._checks.append((names, f".get({name!r}, absent)", value))
 
-    def _note_size(self, names: Mapping[str, Any]) -> None:
+    def _note_size(self, names: ByName) -> None:
         self._checks.append((names, f".__len__() == {len(names)}", True))
 
     def _captured(self, cell: CellType) -> Any:
@@ -122,7 +123,7 @@ class Captures:
         return value
 
     def _named(self, function: FunctionType, name: str) -> Any:
-        names: Mapping[str, Any] = function.__globals__
+        names: ByName = function.__globals__
         if name not in names:
             self._note(names, name, _ABSENT)
             names = _BUILTINS(function)

@@ -12,7 +12,8 @@ from typing import Any, overload
 import numpy as np
 
 from ..._dtypes import element_of
-from ...engines.dispatch import Carrier, kind_of
+from ...engines.dispatch import ByName, Carrier, Func, kind_of
+from ...engines.memory import Ints
 from .tracing import Input, Reduction, Traced
 
 __all__ = ["COMPUTED", "Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number",
@@ -173,7 +174,7 @@ class Epilogue:
             f"unknown argument {name!r}; {self} takes {', '.join(map(repr, known)) or 'none'}"
         )
 
-    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str],
+    def _refuse_missing(self, given: ByName, wanted: Iterable[str],
                         others: Iterable[str] = ()) -> None:
         none = inspect.Parameter.empty
         missing = [name for name in wanted if name not in given
@@ -186,7 +187,7 @@ class Epilogue:
                 f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})"
             )
 
-    def computed(self, arguments: Mapping[str, Any]) -> Any:
+    def computed(self, arguments: ByName) -> Any:
         """What the function returns for arguments by name, all checked; half-precision arrays are
         float32 to it."""
         if any(isinstance(x, Traced | Input | Reduction) for x in arguments.values()):
@@ -232,7 +233,7 @@ class Bound(Carrier):
 
     __slots__ = ("epilogue", "operands", "outputs")
 
-    def __init__(self, epilogue: Epilogue, values: Mapping[str, Any]):
+    def __init__(self, epilogue: Epilogue, values: ByName):
         self.epilogue = epilogue
         self.operands = {name: x for name, x in values.items() if name in epilogue.operands}
         self.outputs = {name: x for name, x in values.items() if name not in epilogue.operands}
@@ -274,9 +275,9 @@ class Bound(Carrier):
 
 
 @overload
-def epilogue(function: Callable[..., Any], /) -> Epilogue: ...
+def epilogue(function: Func, /) -> Epilogue: ...
 @overload
-def epilogue(*, inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
+def epilogue(*, inputs: bool = False) -> Callable[[Func], Epilogue]: ...
 def epilogue(function: Any = None, /, *, inputs: bool = False) -> Any:
     """Make an epilogue from a Python function, which a product applies to its sums before it writes
     them.
@@ -339,8 +340,8 @@ def widened(x: Any) -> Any:
     return x.astype(row.computed) if row is not None and row.is_stored else x
 
 
-def check_shape(epilogue: Epilogue, name: str, given: tuple[int, ...],
-                shape: tuple[int, ...]) -> None:
+def check_shape(epilogue: Epilogue, name: str, given: Ints,
+                shape: Ints) -> None:
     """Refuse an operand that does not broadcast over a result as in NumPy.
 
     Raises

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...codegen.epilogue import Node
-from ...engines.dispatch import kind_of
+from ...engines.dispatch import NOTHING, ByName, kind_of
+from ...engines.memory import Ints
 from .epilogue import Bound, Epilogue, check_shape, is_choice, is_number
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 from .tracing import check_integer
@@ -72,10 +72,10 @@ def _predefined(name: str) -> Bound:
     return epilogue()
 
 
-def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[int, ...],
+def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
             beta: str = "zero", has_c: bool = False, alpha: str = "value",
             array_kind: str | None = None,
-            inputs: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Resolved:
+            inputs: Mapping[str, Ints] = NOTHING) -> Resolved:
     """Trace an epilogue for a product and check its operands.
 
     Parameters
@@ -158,7 +158,7 @@ def _of_library(epilogue: Epilogue, name: str, x: Any, array_kind: str | None) -
     return x
 
 
-def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) -> Any:
+def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: Ints) -> Any:
     """A view over the whole result."""
     if x.shape == shape:
         return x
@@ -176,7 +176,7 @@ def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
     return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[kind.kind](x)
 
 
-def _computed(node: Node, numbers: Mapping[str, Any]) -> Any:
+def _computed(node: Node, numbers: ByName) -> Any:
     """What Python computes from numbers of a call."""
     if node.op in ("constant", "scalar"):
         return node.value if node.op == "constant" else numbers[node.name]
@@ -185,7 +185,7 @@ def _computed(node: Node, numbers: Mapping[str, Any]) -> Any:
 
 
 # -- outputs ---------------------------------------------------------------------------------------
-def _check_extrema(epilogue: Epilogue, traced: Trace, shape: tuple[int, ...]) -> None:
+def _check_extrema(epilogue: Epilogue, traced: Trace, shape: Ints) -> None:
     for name, op, axis, source, _dtype in traced.reductions:
         if op != "sum" and source not in ("a", "b") and shape[axis] == 0:
             raise ValueError(
@@ -194,8 +194,8 @@ def _check_extrema(epilogue: Epilogue, traced: Trace, shape: tuple[int, ...]) ->
             )
 
 
-def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...],
-                   inputs: Mapping[str, tuple[int, ...]], array_kind: str | None) -> None:
+def _check_outputs(bound: Bound, traced: Trace, shape: Ints,
+                   inputs: Mapping[str, Ints], array_kind: str | None) -> None:
     wanted = _shapes(traced, {"c": shape, **inputs})
     for name, x in bound.outputs.items():
         if name not in wanted:
@@ -212,7 +212,7 @@ def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...],
             )
 
 
-def _shapes(traced: Trace, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+def _shapes(traced: Trace, shapes: Mapping[str, Ints]) -> Mapping[str, Ints]:
     """What shapes outputs have; reductions of A and B have the batch modes of their operand."""
     result = {name: shapes["c"] for name, _ in traced.outputs if name not in traced.hidden}
     for name, _op, axis, source, _dtype in traced.reductions:

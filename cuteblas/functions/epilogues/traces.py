@@ -3,7 +3,7 @@ when what it reads changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 from ..._dtypes import DTYPES
 from ..._dtypes import dtype as element
 from ...codegen.epilogue import EpilogueGraph, Node
+from ...engines.dispatch import ByName
 from .captures import Captures, captures
 from .epilogue import Epilogue, is_choice, is_number
 from .tracing import (
@@ -130,7 +131,7 @@ def operand_key(x: Any) -> Any:
     return "operand", native_type(x)
 
 
-def trace(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
+def trace(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
     """The trace for a key: an earlier one if the function has not changed since.
 
     Parameters
@@ -168,7 +169,7 @@ def trace_state(epilogue: Epilogue) -> object | None:
     return known if known is not None and known.holds() else None
 
 
-def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
+def _traced(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
     arguments = {**_product_leaves(epilogue, key),
                  **{name: Input(name) for name in epilogue.inputs}}
     for name, default in epilogue.operands.items():
@@ -280,7 +281,7 @@ class _Assembly:
         self._matrices: dict[str, tuple[np.dtype, Node]] = {}
         self._hidden: set[str] = set()
 
-    def trace(self, auxiliary: Mapping[str, Any]) -> Trace:
+    def trace(self, auxiliary: ByName) -> Trace:
         """The trace."""
         for name, x in auxiliary.items():
             if isinstance(x, Traced):

@@ -10,7 +10,7 @@ rounded to float16 after every operation.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from ..._dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
+from ...engines.dispatch import ByName, Func
 
 __all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast",
            "check_integer", "constant", "of_name", "stored_as", "traced_leaf", "value_type"]
@@ -54,11 +55,18 @@ def _result_types(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ..
     return ufunc.resolve_dtypes((*types, None))
 
 
-def _operators(ufunc: np.ufunc) -> tuple[Callable[..., Traced], Callable[..., Traced]]:
-    """An operator of values, and the same with its operands exchanged."""
-    return (lambda self, *other: _operator(ufunc, self, *other)), (
-        lambda self, other: _operator(ufunc, other, self)
-    )
+_BINARY = (np.add, np.subtract, np.multiply, np.divide, np.bitwise_and, np.bitwise_or,
+           np.bitwise_xor)
+
+
+def _forward(ufunc: np.ufunc) -> Callable[..., Traced]:
+    """An operator of values."""
+    return lambda self, *other: _operator(ufunc, self, *other)
+
+
+def _reflected(ufunc: np.ufunc) -> Callable[..., Traced]:
+    """An operator with its operands exchanged."""
+    return lambda self, other: _operator(ufunc, other, self)
 
 
 def _reducer(op: str) -> Callable[..., Reduction]:
@@ -75,7 +83,7 @@ class _Reducible:
 
     __slots__ = ()
 
-    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
         raise NotImplementedError
 
     sum, max, min = map(_reducer, ("sum", "max", "min"))
@@ -114,20 +122,14 @@ class Traced(_Reducible):
         return f"<{self.node}: {self.weak.__name__ if self.weak else self.kind}>"
 
     # -- operators ---------------------------------------------------------------------------------
-    __add__, __radd__ = _operators(np.add)
-    __sub__, __rsub__ = _operators(np.subtract)
-    __mul__, __rmul__ = _operators(np.multiply)
-    __truediv__, __rtruediv__ = _operators(np.divide)
-    __and__, __rand__ = _operators(np.bitwise_and)
-    __or__, __ror__ = _operators(np.bitwise_or)
-    __xor__, __rxor__ = _operators(np.bitwise_xor)
-    __lt__, __gt__ = _operators(np.less)[0], _operators(np.greater)[0]
-    __le__, __ge__ = _operators(np.less_equal)[0], _operators(np.greater_equal)[0]
-    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]  # type: ignore[assignment]
-
-    __neg__, __pos__ = _operators(np.negative)[0], _operators(np.positive)[0]
-    __abs__, __invert__ = _operators(np.absolute)[0], _operators(np.invert)[0]
-    __rpow__ = _operators(np.power)[1]
+    __add__, __sub__, __mul__, __truediv__, __and__, __or__, __xor__ = map(_forward, _BINARY)
+    __radd__, __rsub__, __rmul__, __rtruediv__, __rand__, __ror__, __rxor__ = map(_reflected, _BINARY)
+    __lt__, __le__, __gt__, __ge__ = map(_forward, (np.less, np.less_equal, np.greater,
+                                                    np.greater_equal))
+    __eq__, __ne__ = map(_forward, (np.equal, np.not_equal))  # type: ignore[assignment]
+    __neg__, __pos__, __abs__, __invert__ = map(_forward, (np.negative, np.positive, np.absolute,
+                                                           np.invert))
+    __rpow__ = _reflected(np.power)
 
     def __pow__(self, other: Any) -> Traced:
         return _power(self, other)
@@ -174,7 +176,7 @@ class Traced(_Reducible):
         """The nearest integer, ties to even."""
         return _round(self, decimals, **others)
 
-    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
         return Reduction.of(self, op, axis, others)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any,
@@ -191,7 +193,7 @@ class Traced(_Reducible):
         return apply(ufunc, *inputs)
 
     def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...],
-                           arguments: Mapping[str, Any]) -> Any:
+                           arguments: ByName) -> Any:
         own = ARRAY_FUNCTIONS.get(function)
         if own is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
@@ -277,7 +279,7 @@ class Reduction(_Opaque):
         self.source, self.op, self.axis = source, op, axis
 
     @classmethod
-    def of(cls, source: Traced | str, op: str, axis: Any, others: Mapping[str, Any],
+    def of(cls, source: Traced | str, op: str, axis: Any, others: ByName,
            axes: tuple[int, ...] = (-1, -2)) -> Reduction:
         """A reduction, checked.
 
@@ -317,7 +319,7 @@ class Input(_Reducible, _Opaque):
         super().__init__(f"an epilogue may take only the sum, max or min of {name} over its axis K")
         self._name = name
 
-    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
         return Reduction.of(self._name, op, axis, others, (-1,) if self._name == "a" else (-2,))
 
     def __array_function__(  # type: ignore[override]
@@ -325,7 +327,7 @@ class Input(_Reducible, _Opaque):
         function: Any,
         _types: Any,
         args: tuple[Any, ...],
-        arguments: Mapping[str, Any]
+        arguments: ByName
     ) -> Reduction:
         if function not in _REDUCTIONS:
             self._refuse()
@@ -648,7 +650,7 @@ def _like(number: float) -> Callable[..., Traced]:
 _REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
     np.sum: _Reducible.sum, np.max: _Reducible.max, np.amax: _Reducible.max,
     np.min: _Reducible.min, np.amin: _Reducible.min}
-ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip,
+ARRAY_FUNCTIONS: dict[Any, Func] = {np.where: _where, np.clip: _clip,
                                                   np.round: _round, np.around: _round,
                                                   np.zeros_like: _like(0), np.ones_like: _like(1),
                                                   np.real: operator.attrgetter("real"),

@@ -1,4 +1,4 @@
-"""``python -m cuteblas.blas.testsuite``."""
+"""``python -m conformance.blas``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sys
 import numpy as np
 import pytest
 
+from conformance import blas as testsuite
 from cuteblas import emulator
 from cuteblas._dtypes import dtype as element
-from cuteblas.blas import routines, testsuite
+from cuteblas.blas import routines
 from cuteblas.blas.types import ROUTINES, dtype_named
 
 
@@ -98,7 +99,7 @@ def test_complex_scalars_and_all(tmp_path, capsys):
 
 
 def test_as_a_command():
-    done = subprocess.run([sys.executable, "-m", "cuteblas.blas.testsuite", "--routines", "sgemm",
+    done = subprocess.run([sys.executable, "-m", "conformance.blas", "--routines", "sgemm",
                            "--sizes", "3"], capture_output=True, text=True, check=True)
     assert "sgemm_nn_fff" in done.stdout and not done.stderr
 

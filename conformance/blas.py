@@ -1,4 +1,4 @@
-"""``python -m cuteblas.blas.testsuite``: every routine against a residual that needs no second
+"""``python -m conformance.blas``: every routine against a residual that needs no second
 matrix product.
 
 For a random vector t the vectors C t and alpha op(A) (op(B) t) + beta (C0 t) have to agree. The
@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import emulator, functions, runtime
-from .._dtypes import dtype as element
-from ..cli.command import CommandError, Parser, ended, refuse_unwritable
-from ..cli.measurements import random_array
-from ..cli.progress import Progress
-from . import routines
-from .types import ROUTINES, Types, dtype_named
+from cuteblas import emulator, functions, runtime
+from cuteblas._dtypes import dtype as element
+from cuteblas.blas import routines
+from cuteblas.blas.types import ROUTINES, Types, dtype_named
+from cuteblas.cli.command import CommandError, Parser, ended, refuse_unwritable
+from cuteblas.cli.measurements import random_array
+from cuteblas.cli.progress import Progress
 
 __all__ = ["Case", "Outcome", "cases", "main", "residual", "run"]
 
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = Parser("python -m cuteblas.blas.testsuite", "Check the BLAS routines by residuals.")
+    parser = Parser("python -m conformance.blas", "Check the BLAS routines by residuals.")
     parser.option("--routines NAMES",
                   f"of {','.join(ROUTINES)} (default: all that this machine has the types for)",
                   type=_choices(list(ROUTINES), "routine"))
