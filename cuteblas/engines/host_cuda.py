@@ -53,7 +53,9 @@ def current_ring() -> Ring | Mover:
     with _lock:
         if ordinal not in _rings:
             use_cuda()
-            _rings[ordinal] = new_ring(Link(ordinal))
+            link = Link(ordinal)
+            with link.nearby():
+                _rings[ordinal] = new_ring(link)
         return _rings[ordinal]
 
 

@@ -4,9 +4,11 @@ by CuPy."""
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +63,15 @@ def check_copy(status: int) -> None:
         )
 
 
+_PCI = Path("/sys/bus/pci/devices")
+
+
+def processors_in(text: str) -> set[int]:
+    """Those of a list as Linux writes it: ``0-3,8``."""
+    ends = (part.split("-") for part in text.strip().split(","))
+    return {each for first, *last in ends for each in range(int(first), int([first, *last][-1]) + 1)}
+
+
 class Link:
     """Copies in both directions and kernels, each on a stream of its own, so that all three run at
     the same time.
@@ -102,6 +113,26 @@ class Link:
     def enter_thread(self) -> None:
         """Make the device that of this thread, for good."""
         self._runtime.setDevice(self.ordinal)
+
+    @contextmanager
+    def nearby(self) -> Iterator[None]:
+        """Let this thread run on the processors that are nearest to the device: threads that it
+        begins and memory that it touches first stay there."""
+        try:
+            before = os.sched_getaffinity(0)
+            name = self._runtime.deviceGetPCIBusId(self.ordinal).lower()
+            near = before & processors_in(
+                (_PCI / name / "local_cpulist").read_text(encoding="ascii"))
+        except (AttributeError, OSError, ValueError):
+            near = set()
+        if not near:
+            yield
+            return
+        os.sched_setaffinity(0, near)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
 
     def computing(self) -> AbstractContextManager[Any]:
         """Let CuPy and kernels work on the stream of kernels; the device is the current one."""

@@ -76,6 +76,9 @@ class LateLink:
     def enter_thread(self):
         pass
 
+    def nearby(self):
+        return nullcontext()
+
     def computing(self):
         return nullcontext()
 
