@@ -244,7 +244,7 @@ def _writes(name: str) -> Iterator[Finding]:
     reason = why_untracked()
     yield Finding(name, "seen: CUTEBLAS_KEEP_ARRAYS=1 keeps NumPy arrays that come again on the GPU"
                   if reason is None
-                  else f"not seen, so NumPy arrays move to the GPU with every call: {reason}")
+                  else f"not seen, so CUTEBLAS_KEEP_ARRAYS=1 compares hashes of NumPy arrays: {reason}")
 
 
 _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {

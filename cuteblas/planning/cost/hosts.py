@@ -79,6 +79,11 @@ class HostCosts:
         """Bytes in a second between pageable memory and the GPU, one way."""
         return min(self.link_bytes, self.packed_bytes * min(processors, 16) ** 0.7)
 
+    def comparison(self, nbytes: float, processors: int) -> float:
+        """The seconds in which the threads that move arrays hash some of them again: three quarters
+        of the processors wait for memory."""
+        return nbytes / (self.product_bytes * min(processors, 16) * 0.75)
+
     def host_product(self, dtype: str, products: float, nbytes: float, processors: int) -> float:
         """The seconds of a sum of products on the host."""
         rate = self.multiplications.get(dtype, min(self.multiplications.values()))
