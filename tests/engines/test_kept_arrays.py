@@ -18,12 +18,10 @@ from cuteblas.engines import host_cuda, keeping, placement, streamed
 from cuteblas.engines.memory import array_at
 from cuteblas.functions import tiles
 from cuteblas.planning import streaming
-from cuteblas.runtime.tracking import why_untracked
 
 from ..functions import host_cupy
 from ..functions.host_link import linked
 
-pytestmark = pytest.mark.skipif(why_untracked() is not None, reason=f"{why_untracked()}")
 RNG = np.random.default_rng(0)
 
 
@@ -32,7 +30,7 @@ def small(*shape, dtype=np.float32):
 
 
 @pytest.fixture(params=["straight", "beside small ones", "in tiles", "as a whole"])
-def link(request, monkeypatch):
+def link(request, monkeypatch, hashes):
     """Arrays of 4 KiB are kept."""
     small = request.param == "beside small ones"
     monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
@@ -46,7 +44,7 @@ def link(request, monkeypatch):
         monkeypatch.setattr(streamed, "schedule", lambda *_: None)
     monkeypatch.setattr(keeping, "_limit", 1 << 30)
     cuteblas.reset_stats()
-    with linked(few_bytes=1 << 11 if small else 0) as made:
+    with linked(few_bytes=1 << 11 if small else 0, hashes=hashes) as made:
         yield made
 
 
