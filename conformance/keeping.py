@@ -133,13 +133,16 @@ _SHAPES = [(1 << 17,), (3, 1 << 16), (40, 8192), (700, 1000), (64, 64, 300), (1 
 _TYPES = [np.float64, np.float32, np.uint8, np.int16]
 
 
-def _new(rng: np.random.Generator) -> np.ndarray:
-    """An array of a MiB to 32 MiB or a little less, over memory of any kind."""
+def _new(rng: np.random.Generator, hashes: bool = False) -> np.ndarray:
+    """An array of a MiB to 32 MiB or a little less, over memory of any kind; with hashes some is
+    shared with other processes."""
     shape, dtype = _SHAPES[rng.integers(len(_SHAPES))], np.dtype(_TYPES[rng.integers(len(_TYPES))])
     nbytes = int(np.prod(shape)) * dtype.itemsize
-    kind = rng.integers(6)
+    kind = rng.integers(6 + hashes)
     if kind == 0:
         return np.ndarray(shape, dtype, bytearray(nbytes))
+    if kind == 6:
+        return np.ndarray(shape, dtype, mmap.mmap(-1, nbytes))
     if kind == 1:
         return np.ndarray(shape, dtype, mmap.mmap(-1, nbytes + 512,
                                                   mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 512)
@@ -196,7 +199,7 @@ def _run(options: argparse.Namespace) -> int:
     ring = pretended_ring() if options.hashes else None
     memories = [Memories(ring) for _ in range(options.devices)]
     keepers = [Keeper(each, 80 << 20, each.watch) for each in memories]
-    arrays = [_new(rng) for _ in range(6)]
+    arrays = [_new(rng, options.hashes) for _ in range(6)]
     begun, acts = time.monotonic(), {**WRITES, **QUIET}
     costly = {"fill", "out", "masked", "part", "every_so_many", "reads", "column"}
     names = [*acts] + [name for name in acts if name not in costly] * 2
@@ -210,7 +213,7 @@ def _run(options: argparse.Namespace) -> int:
                 acts[did](x, rng)
             elif act < 0.47:
                 did = "new"
-                arrays[i] = x = _new(rng)
+                arrays[i] = x = _new(rng, options.hashes)
             elif act < 0.475 and x.base is None:
                 did = "resized"
                 for each in keepers:              # NumPy resizes no array that has a weak reference

@@ -212,7 +212,7 @@ class Crossing:
         self.ring, self.streams, self.keeper = ring, False, keeper
         self.kind: Any = None                           # of its results
         self._noted: set[tuple[int, int]] = set()       # operands that were looked for
-        # addresses of those that were found, their copies, and the bytes to add to an address there
+        # the addresses of those that have a copy, and what an address is there
         self._found: list[tuple[int, int, Any, int]] = []
         self.begun: list[Any] = []              # copies that it moves something to
         self.uploads: list[Any] = []
@@ -242,21 +242,20 @@ class Crossing:
             return None
         memory = HOST_CUDA.memory(x)
         low, high = (memory.address + end for end in memory.span)
+        found = None
         for start, end, copy, ahead in self._found:
             if start <= low and high <= end:
-                break
-            if start < high and low < end:      # what moves there must not pass what is under way
+                found = copy, memory.address + ahead
+            elif start < high and low < end:    # what moves there must not pass what is under way
                 self.arrived([*self.uploads], helps=True)
-        else:
-            found = self.keeper.find(x)
-            if found is None and (low, high) not in self._noted:
-                self._noted.add((low, high))
-                found = self.keeper.seen(x, high - low)
-            if found is None:
-                return None
-            copy, ahead = found[0], found[1] - memory.address
-            self._found.append((low, high, copy, ahead))
-        return cupy.ndarray(x.shape, native(x.dtype), copy + (memory.address + ahead), x.strides)
+        found = found or self.keeper.find(x)
+        if found is None and (low, high) not in self._noted:
+            self._noted.add((low, high))
+            found = self.keeper.seen(x, high - low)
+        if found is None:
+            return None
+        self._found.append((low, high, found[0], found[1] - memory.address))
+        return cupy.ndarray(x.shape, native(x.dtype), found[0] + found[1], x.strides)
 
     def arrived(self, transfers: Sequence[Any], helps: bool = False) -> None:
         """Let kernels that are launched from now on find what these transfers bring."""

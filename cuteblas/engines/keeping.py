@@ -231,7 +231,7 @@ class Keeper:
         with self.lock:
             owner, *_ = self._owner(x)
             return x.nbytes if owner in self._copies and not (
-                hashed and isinstance(owner.watch, Watch)) else 0       # type: ignore[union-attr]
+                hashed and isinstance(owner.watch, Watch)) else 0
 
     def shrink(self, nbytes: float) -> int:
         """Drop copies of so many bytes, those that were used least recently first; returns the

@@ -196,9 +196,9 @@ class Ring:
         return slots
 
     def upload(self, x: np.ndarray, address: int, streams: bool = False,
-               hashes: None = None) -> Transfer:
+               _hashes: Any = None) -> Transfer:
         """Begin to copy the elements of an array, in C order, to the device; ``streams``: others
-        follow soon. These threads make no hashes."""
+        follow soon. These threads hash nothing."""
         return self._uploads.start(self._upload, self._pieces(x, address, streams))
 
     def download(self, x: np.ndarray, address: int, kept: Any = None,

@@ -136,17 +136,18 @@ def test_hashes_are_of_the_very_bytes_that_moved(ring, streams):
 
     thread = threading.Thread(target=write)
     thread.start()
-    changed = 0
+    changed = wrong = 0
     for _ in range(30):
         found = np.zeros((16, 4), np.uint64)
         before = x.copy()
         ring.upload(x, device.ctypes.data, streams, found).wait()
         ring.link.synchronize()
         changed += (device != before).any()
-        assert (found == hashes(ring, device)).all()
+        wrong += (found != hashes(ring, device)).any()
     stop.set()
     thread.join()
     assert changed > 5
+    assert not wrong
 
 
 # -- parts that were written -----------------------------------------------------------------------
