@@ -20,6 +20,7 @@ import numpy as np
 from .._forks import forget_in_children, surviving, use_cuda
 from ..emulator.compiler import build
 from ..emulator.errors import CompilerError
+from ..planning.cost.hosts import HostCosts
 from ..runtime.link import Link
 from ..runtime.mover import BUILT, HASHED_BYTES, SOURCE, Mover
 from ..runtime.ring import Ring
@@ -37,8 +38,7 @@ __all__ = ["FEW_BYTES", "Crossing", "carry", "crossing", "current_home", "curren
            "free_bytes", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
-FEW_BYTES = 1 << 16
-"""Of an array whose copy by the driver takes less than threads and events."""
+FEW_BYTES = HostCosts.few_bytes
 
 _PINNED_STEP = 1 << 21                # bytes after which memory is asked again whether it is pinned
 _KEPT_SHARE = 0.5                     # of the device's free memory, for copies of arrays

@@ -2,7 +2,7 @@
 
 A copy belongs to the memory that an array owns, so views share it.
 :class:`~cuteblas.runtime.tracking.Watch` says which parts were written since they were read, or
-:class:`~cuteblas.runtime.tracking.Hashes` do where Linux does not track writes; only these move
+:class:`~cuteblas.runtime.tracking.Hashes` where Linux does not track writes; only these parts move
 again. An array is tracked when it comes for the third time unchanged, as a sample of its
 bytes says: the sample decides whether that is worth it, never whether a copy is right.
 """
@@ -28,8 +28,8 @@ from .memory import shadow
 from .reuse import free_idle
 from .settings import checked_limit, hashes_arrays, keeps_arrays
 
-__all__ = ["Keeper", "by_hashes", "expected", "is_large", "keep_limit", "keepers", "noted", "owning",
-           "release", "wanted"]
+__all__ = ["Keeper", "by_hashes", "expected", "is_large", "keep_limit", "keepers", "noted",
+           "owning", "release", "wanted"]
 
 _LEAST_BYTES = 1 << 20
 _MOST_OWNERS = 1024              # whose samples are remembered
@@ -84,7 +84,7 @@ class Keeper:
         It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or
         raises a ``MemoryError``; ``upload(memory, offset, low, high, hashes)``, which copies memory
         of the host, or begins to: what is begun must not be cancelled without :meth:`leave`;
-        ``hashes`` get those of what moves if they are not ``None``; and
+        ``hashes``, unless ``None``, get the hashes of the bytes that move; and
         ``pinned(low, high)``: whether devices may write to this memory of the host, unseen by the
         kernel.
     limit : int

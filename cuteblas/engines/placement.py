@@ -96,7 +96,7 @@ class Work:
         return there >= here < _NOTICED
 
     def with_copies(self, nbytes: int) -> Work:
-        """The same where so many bytes of the operands are on the GPU."""
+        """This work if so many bytes of the operands were on the GPU."""
         from .keeping import by_hashes
 
         return replace(self, kept=nbytes, hashed=nbytes * by_hashes())
@@ -112,8 +112,8 @@ class Work:
         up, beside = self.up - self.kept, 1.0
         there = costs.gpu_call(name, self.products, up, self.down, count) \
             + costs.comparison(self.hashed, count)
-        if self.kept and up + self.down <= _FEW_BYTES:
-            there -= max(costs.call - _REPLAYED, 0)
+        if self.kept and up + self.down <= 2 * costs.few_bytes:
+            there -= max(costs.call - costs.replayed, 0)
         elif perf_counter() < _alternating:
             beside = _corrections[True, name + _BESIDE]
         return here * _corrections[False, name], there * _corrections[True, name] * beside
@@ -154,8 +154,6 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
 
 
 # -- what calls have taken -------------------------------------------------------------------------
-_FEW_BYTES = 1 << 17                    # that move without threads
-_REPLAYED = 1e-4                        # seconds of such a call with operands that stay
 _NOTICED = 1e-3    # seconds of a call from which others are corrected
 _FORGOTTEN = 30.0  # seconds of calls on one side after which a correction of the other one has
                    # faded
@@ -357,9 +355,9 @@ def _reason_for(work: Work) -> tuple[bool, str]:
     here, there = work.seconds()
     times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU ({_rates(work)})"
     if work.kept:
-        times += f"; {work.kept / 1e6:.3g} MB of the operands are there" + (
-            f", {work.hashed / 1e6:.3g} MB of which are compared by their hashes" if work.hashed
-            else "")
+        times += f"; {work.kept / 1e6:.3g} MB of the operands are there"
+    if work.hashed:
+        times += f", {work.hashed / 1e6:.3g} MB of which are compared by their hashes"
     if there >= here or _started:
         return there < here, times
     started = "is being started" if _starting is not None else f"starts when calls like this would have saved {_time(_GAIN)}"

@@ -1,5 +1,5 @@
 """Whether memory of the host was written: Linux tracks writes to pages of a process, without
-privileges. Where it does not, :class:`Hashes` of what was moved are compared.
+privileges. Elsewhere, :class:`Hashes` of the bytes that moved are compared.
 
 A *protected* page stays readable and writable. The first write to it, by a store or inside a system
 call, costs some 2 us and marks the page as written; :meth:`Watch.written` asks the kernel for the

@@ -1,4 +1,5 @@
-"""Hashes of memory that moves: of every byte, by a key that nobody knows, of what has moved."""
+"""Hashes of memory that moves: every byte counts, nobody knows the key, and they are those of the
+very bytes that moved."""
 
 import ctypes
 import mmap
