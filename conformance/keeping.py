@@ -1,7 +1,8 @@
 """``python -m conformance.keeping``: arrays that are written in every way between calls, and their
 copies on a pretended device.
 
-After each step the copy that a call would use is compared with the array, byte by byte.
+After each step the copy that a call would use is compared with the array, byte by byte. Linux
+tracks the writes, or with ``--hashes`` the threads that move arrays hash them again.
 """
 
 from __future__ import annotations
@@ -20,13 +21,21 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 import cuteblas
+from cuteblas.emulator.compiler import build, why_unavailable
 from cuteblas.engines.keeping import Keeper
 from cuteblas.functions.devices import alone
-from cuteblas.runtime.tracking import why_untracked
+from cuteblas.runtime.mover import BUILT, HASHED_BYTES, SOURCE, Mover
+from cuteblas.runtime.tracking import Hashes, Watch, why_untracked
+from tests.runtime.late_link import LateLink, at
 
 from .writes import QUIET, WRITES
 
-__all__ = ["Memories", "bytes_of", "image", "main"]
+__all__ = ["Memories", "bytes_of", "image", "main", "pretended_ring"]
+
+
+def pretended_ring() -> Mover:
+    """The threads that move arrays, on a link between arrays of this process."""
+    return Mover(LateLink(), build(SOURCE.read_text("utf-8"), **BUILT), 2, 1 << 19, 3)
 
 
 class _Block(np.ndarray):
@@ -42,8 +51,15 @@ class _Block(np.ndarray):
 class Memories:
     """A pretended device, whose memory is the host's.
 
+    Parameters
+    ----------
+    ring : Mover, optional
+        What moves arrays and hashes them; without it Linux tracks writes.
+
     Attributes
     ----------
+    watch : callable
+        What sees writes.
     live : int
         Allocations that something refers to.
     moved : list of int
@@ -56,7 +72,10 @@ class Memories:
         Called before and after each upload.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ring: Mover | None = None) -> None:
+        self.ring = ring
+        self.watch: Any = Watch if ring is None else partial(Hashes, hashes=ring.hashes,
+                                                             part_bytes=HASHED_BYTES)
         self.live, self.full = 0, False
         self.moved: list[int] = []
         self.pins: list[tuple[int, int]] = []
@@ -72,13 +91,17 @@ class Memories:
         self.live += 1
         return block
 
-    def upload(self, memory: np.ndarray, offset: int, low: int, high: int) -> None:
+    def upload(self, memory: np.ndarray, offset: int, low: int, high: int,
+               hashes: np.ndarray | None) -> None:
         """Copy memory of the host."""
         if self.before is not None:
             self.before()
-        memory.view(np.ndarray)[offset:offset + high
-                                - low] = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8
-                                                                * (high - low)).from_address(low))
+        if self.ring is None:
+            memory.view(np.ndarray)[offset:offset + high - low] = at(low, high - low)
+        else:
+            self.ring.upload(at(low, high - low), memory.ctypes.data + offset,
+                             hashes=hashes).wait()
+            self.ring.link.synchronize()
         self.moved.append(high - low)
         if self.after is not None:
             self.after()
@@ -110,13 +133,16 @@ _SHAPES = [(1 << 17,), (3, 1 << 16), (40, 8192), (700, 1000), (64, 64, 300), (1 
 _TYPES = [np.float64, np.float32, np.uint8, np.int16]
 
 
-def _new(rng: np.random.Generator) -> np.ndarray:
-    """An array of a MiB to 32 MiB or a little less, over memory of any kind."""
+def _new(rng: np.random.Generator, hashes: bool = False) -> np.ndarray:
+    """An array of a MiB to 32 MiB or a little less, over memory of any kind; with hashes some is
+    shared with other processes."""
     shape, dtype = _SHAPES[rng.integers(len(_SHAPES))], np.dtype(_TYPES[rng.integers(len(_TYPES))])
     nbytes = int(np.prod(shape)) * dtype.itemsize
-    kind = rng.integers(6)
+    kind = rng.integers(6 + hashes)
     if kind == 0:
         return np.ndarray(shape, dtype, bytearray(nbytes))
+    if kind == 6:
+        return np.ndarray(shape, dtype, mmap.mmap(-1, nbytes))
     if kind == 1:
         return np.ndarray(shape, dtype, mmap.mmap(-1, nbytes + 512,
                                                   mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 512)
@@ -170,9 +196,10 @@ def _use(keeper: Keeper, x: np.ndarray, meanwhile: Callable[[], Any] | None = No
 
 def _run(options: argparse.Namespace) -> int:
     rng, counts = np.random.default_rng(options.seed), Counter[str]()
-    memories = [Memories() for _ in range(options.devices)]
-    keepers = [Keeper(each, 80 << 20) for each in memories]
-    arrays = [_new(rng) for _ in range(6)]
+    ring = pretended_ring() if options.hashes else None
+    memories = [Memories(ring) for _ in range(options.devices)]
+    keepers = [Keeper(each, 80 << 20, each.watch) for each in memories]
+    arrays = [_new(rng, options.hashes) for _ in range(6)]
     begun, acts = time.monotonic(), {**WRITES, **QUIET}
     costly = {"fill", "out", "masked", "part", "every_so_many", "reads", "column"}
     names = [*acts] + [name for name in acts if name not in costly] * 2
@@ -186,7 +213,7 @@ def _run(options: argparse.Namespace) -> int:
                 acts[did](x, rng)
             elif act < 0.47:
                 did = "new"
-                arrays[i] = x = _new(rng)
+                arrays[i] = x = _new(rng, options.hashes)
             elif act < 0.475 and x.base is None:
                 did = "resized"
                 for each in keepers:              # NumPy resizes no array that has a weak reference
@@ -247,9 +274,11 @@ def main(arguments: list[str] | None = None) -> int:
                         help="acts and the calls after them (100000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--devices", type=int, default=2)
-    if (reason := why_untracked()) is not None:
-        parser.exit(2, f"writes cannot be tracked: {reason}\n")
-    return _run(parser.parse_args(arguments))
+    parser.add_argument("--hashes", action="store_true", help="compare hashes")
+    options = parser.parse_args(arguments)
+    if (reason := why_unavailable() if options.hashes else why_untracked()) is not None:
+        parser.exit(2, f"writes cannot be seen: {reason}\n")
+    return _run(options)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,25 @@ MUTATIONS = [
         ("engines/keeping.py", "or base.nbytes < _LEAST_BYTES or", "or", "engines/test_keeping.py"),
         ("engines/keeping.py", "or not base.flags.forc or", "or", "engines/test_keeping.py"),
         ("engines/keeping.py", "if owner.nbytes > self.limit or", "if", "engines/test_keeping.py"),
+        # hashes
+        (
+            "runtime/mover.cpp",
+            "            from = near;",
+            "            if (n % sizeof(Words)) from = near;",
+            "runtime/test_hashes.py"
+        ),
+        (
+            "runtime/mover.cpp",
+            "std::memset(near + n, 0, -n % sizeof(Words));",
+            "n -= n % sizeof(Words);",
+            "runtime/test_hashes.py"
+        ),
+        ("runtime/mover.cpp", "uint64_t sum = nbytes;", "uint64_t sum = 0;", "runtime/test_hashes.py"),
+        ("runtime/mover.cpp", "std::memcpy(&part, key + j,", "std::memcpy(&part, key,",
+         "runtime/test_hashes.py"),
+        ("runtime/mover.py", "os.urandom(HASHED_BYTES + 64)", "bytes(range(256)) * 1025",
+         "runtime/test_hashes.py"),
+        ("runtime/tracking.py", "known[differs] = 0", "pass", "runtime/test_hashes.py"),
         # memory
         (
             "engines/scratch.py",

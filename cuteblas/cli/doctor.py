@@ -242,9 +242,9 @@ def _cache(name: str) -> Iterator[Finding]:
 
 def _writes(name: str) -> Iterator[Finding]:
     reason = why_untracked()
-    yield Finding(name, "seen: CUTEBLAS_KEEP_ARRAYS=1 keeps NumPy arrays that come again on the GPU"
+    yield Finding(name, "tracked, of NumPy arrays that CUTEBLAS_KEEP_ARRAYS=1 keeps on the GPU"
                   if reason is None
-                  else f"not seen, so NumPy arrays move to the GPU with every call: {reason}")
+                  else f"not tracked, so hashes of arrays that are kept are compared: {reason}")
 
 
 _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {

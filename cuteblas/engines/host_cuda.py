@@ -19,9 +19,11 @@ import numpy as np
 from .._forks import forget_in_children, surviving, use_cuda
 from ..emulator.compiler import build
 from ..emulator.errors import CompilerError
+from ..planning.cost.hosts import HostCosts
 from ..runtime.link import Link
-from ..runtime.mover import BUILT, SOURCE, Mover
+from ..runtime.mover import BUILT, HASHED_BYTES, SOURCE, Mover
 from ..runtime.ring import Ring
+from ..runtime.tracking import Hashes, Untracked, Watch
 from .counters import tally
 from .cuda import CUDA, current_device, spare_memory, wait_from_now_on
 from .emulator import HOST_CUDA
@@ -29,14 +31,13 @@ from .execution import Execution
 from .keeping import Keeper, is_large, noted
 from .memory import Memory, array_at, contiguous_strides
 from .reuse import empty_array
-from .settings import keeps_arrays
+from .settings import hashes_arrays, keeps_arrays
 
 __all__ = ["FEW_BYTES", "Crossing", "carry", "crossing", "current_home", "current_ring", "dense",
            "free_bytes", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
-FEW_BYTES = 1 << 16
-"""Of an array whose copy by the driver takes less than threads and events."""
+FEW_BYTES = HostCosts.few_bytes
 
 _PINNED_STEP = 1 << 21                # bytes after which memory is asked again whether it is pinned
 _KEPT_SHARE = 0.5                     # of the device's free memory, for copies of arrays
@@ -89,7 +90,8 @@ class _Home:
         self.way: Any = None
         self.staging = link.pinned(3 * FEW_BYTES)       # of two operands and a result
         self.staged = self.staging.ctypes.data
-        self.keeper = Keeper(self, int(_KEPT_SHARE * link.free_bytes()) if keeps_arrays() else 0)
+        self.keeper = Keeper(self, int(_KEPT_SHARE * link.free_bytes()) if keeps_arrays() else 0,
+                             self.watch)
 
     def allocate(self, nbytes: int) -> Any:
         """New memory.
@@ -101,10 +103,28 @@ class _Home:
         """
         return cupy.cuda.alloc(nbytes)
 
-    def upload(self, memory: Any, offset: int, low: int, high: int) -> None:
+    def watch(self, low: int, high: int) -> Any:
+        """What sees writes to memory of the host.
+
+        Raises
+        ------
+        Untracked
+            If nothing does.
+        """
+        try:
+            if hashes_arrays():
+                raise Untracked("CUTEBLAS_KEEP_ARRAYS=hash")
+            return Watch(low, high)
+        except Untracked as why:
+            if isinstance(self.way.ring, Ring):
+                raise Untracked(f"{why}; hashes need a C++ compiler") from None
+        return Hashes(low, high, self.way.ring.hashes, HASHED_BYTES)
+
+    def upload(self, memory: Any, offset: int, low: int, high: int,
+               hashes: np.ndarray | None) -> None:
         """Begin to move memory of the host."""
         self.way.begun.append(memory)
-        self.way.send(bytes_at(low, high - low), memory + offset)
+        self.way.send(bytes_at(low, high - low), memory + offset, hashes)
 
     def pinned(self, low: int, high: int) -> bool:
         """Whether some of this memory of the host is pinned."""
@@ -193,6 +213,8 @@ class Crossing:
         self.ring, self.streams, self.keeper = ring, False, keeper
         self.kind: Any = None                           # of its results
         self._noted: set[tuple[int, int]] = set()       # operands that were looked for
+        # the addresses of those that have a copy, and what an address is there
+        self._found: list[tuple[int, int, Any, int]] = []
         self.begun: list[Any] = []              # copies that it moves something to
         self.uploads: list[Any] = []
         self.downloads: list[Any] = []
@@ -219,14 +241,22 @@ class Crossing:
         :meth:`arrived` of all uploads; ``None`` if there is none."""
         if not self.keeper.limit or not x.dtype.isnative or not is_large(x):
             return None
-        found = self.keeper.find(x)
+        memory = HOST_CUDA.memory(x)
+        low, high = (memory.address + end for end in memory.span)
+        found = None
+        for start, end, copy, ahead in self._found:
+            if start <= low and high <= end:
+                found = copy, memory.address + ahead
+            elif start < high and low < end:    # what moves there must not pass what is under way
+                self.arrived([*self.uploads], helps=True)
+        found = found or self.keeper.find(x)
+        if found is None and (low, high) not in self._noted:
+            self._noted.add((low, high))
+            found = self.keeper.seen(x, high - low)
         if found is None:
-            memory = HOST_CUDA.memory(x)
-            low, high = memory.span
-            if (extent := (memory.address + low, high - low)) not in self._noted:
-                self._noted.add(extent)
-                found = self.keeper.seen(x, high - low)
-        return found and cupy.ndarray(x.shape, native(x.dtype), found[0] + found[1], x.strides)
+            return None
+        self._found.append((low, high, found[0], found[1] - memory.address))
+        return cupy.ndarray(x.shape, native(x.dtype), found[0] + found[1], x.strides)
 
     def arrived(self, transfers: Sequence[Any], helps: bool = False) -> None:
         """Let kernels that are launched from now on find what these transfers bring."""
@@ -285,9 +315,9 @@ class Crossing:
         self.send(x, memory)
         return memory
 
-    def send(self, x: np.ndarray, memory: Any) -> None:
+    def send(self, x: np.ndarray, memory: Any, hashes: np.ndarray | None = None) -> None:
         """Begin to move elements, which are contiguous on the device."""
-        self.uploads.append(self.ring.upload(x, memory.ptr, self.streams))
+        self.uploads.append(self.ring.upload(x, memory.ptr, self.streams, hashes))
 
     # -- and back ----------------------------------------------------------------------------------
     def target(self, out: np.ndarray) -> Any:

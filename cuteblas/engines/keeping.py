@@ -1,8 +1,9 @@
 """Which NumPy arrays have a copy on a device, and whether it still has their elements.
 
 A copy belongs to the memory that an array owns, so views share it.
-:class:`~cuteblas.runtime.tracking.Watch` says which parts were written since they were read; only
-these move again. An array is tracked when it comes for the third time unchanged, as a sample of its
+:class:`~cuteblas.runtime.tracking.Watch` says which parts were written since they were read, or
+:class:`~cuteblas.runtime.tracking.Hashes` where Linux does not track writes; only these parts move
+again. An array is tracked when it comes for the third time unchanged, as a sample of its
 bytes says: the sample decides whether that is worth it, never whether a copy is right.
 """
 
@@ -20,15 +21,15 @@ from weakref import ref
 import numpy as np
 
 from .._forks import forget_in_children, surviving
-from ..runtime.tracking import Untracked, Watch
+from ..runtime.tracking import Hashes, Untracked, Watch, why_untracked
 from .counters import tally
 from .emulator import HOST_CUDA
 from .memory import shadow
 from .reuse import free_idle
-from .settings import checked_limit, keeps_arrays
+from .settings import checked_limit, hashes_arrays, keeps_arrays
 
-__all__ = ["Keeper", "expected", "is_large", "keep_limit", "keepers", "noted", "owning",
-           "release", "wanted"]
+__all__ = ["Keeper", "by_hashes", "expected", "is_large", "keep_limit", "keepers", "noted",
+           "owning", "release", "wanted"]
 
 _LEAST_BYTES = 1 << 20
 _MOST_OWNERS = 1024              # whose samples are remembered
@@ -81,14 +82,16 @@ class Keeper:
     ----------
     device : object
         It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or
-        raises a ``MemoryError``; ``upload(memory, offset, low, high)``, which copies memory of the
-        host, or begins to: what is begun must not be cancelled without :meth:`leave`; and
+        raises a ``MemoryError``; ``upload(memory, offset, low, high, hashes)``, which copies memory
+        of the host, or begins to: what is begun must not be cancelled without :meth:`leave`;
+        ``hashes``, unless ``None``, get the hashes of the bytes that move; and
         ``pinned(low, high)``: whether devices may write to this memory of the host, unseen by the
         kernel.
     limit : int
         The most bytes of all copies; those that were used least recently leave first.
-    watch : type
-        What sees writes: :class:`~cuteblas.runtime.tracking.Watch`, or a class with its methods.
+    watch : callable
+        What sees writes between two addresses: :class:`~cuteblas.runtime.tracking.Watch`, or what
+        returns an object with its methods.
 
     Attributes
     ----------
@@ -133,7 +136,8 @@ class Keeper:
                     owner.patience *= 2
                     return None
                 for start, end in parts:
-                    self._device.upload(memory, start - owner.low, start, end)
+                    self._device.upload(memory, start - owner.low, start, end,
+                                        owner.watch.moving(start, end))
             except BaseException:                       # an interrupt, too
                 self._drop(owner)
                 raise
@@ -221,10 +225,13 @@ class Keeper:
                           if any(owner.memory is memory for memory in memories)]:
                 self._drop(owner)
 
-    def expected(self, x: np.ndarray) -> int:
-        """The bytes of an array that a call probably does not have to move."""
+    def expected(self, x: np.ndarray, hashed: bool = False) -> int:
+        """The bytes of an array that a call probably does not have to move; or those of which it
+        compares hashes then."""
         with self.lock:
-            return x.nbytes if self._owner(x)[0] in self._copies else 0
+            owner, *_ = self._owner(x)
+            return x.nbytes if owner in self._copies and not (
+                hashed and isinstance(owner.watch, Watch)) else 0
 
     def shrink(self, nbytes: float) -> int:
         """Drop copies of so many bytes, those that were used least recently first; returns the
@@ -277,6 +284,8 @@ class Keeper:
             owner.patience *= 2
             tally("arrays", "kept", f"not: {error}").tick()
             return
+        tally("arrays", "known by", "hashes" if isinstance(owner.watch, Hashes)
+              else "the pages that Linux tracks").tick()
         owner.memory, owner.saved = memory, 0
         if (array := owning(x)) is not None:       # else nobody knows how long its memory lives
             owner.array = ref(array, lambda array: self._died(owner, array))
@@ -322,11 +331,17 @@ def keepers() -> list[Keeper]:
     return [keeper for each in _keepers if (keeper := each()) is not None]
 
 
-def expected(arrays: Iterable[Any]) -> int:
-    """The bytes of NumPy arrays that a call probably does not have to move."""
+def expected(arrays: Iterable[Any], hashed: bool = False) -> int:
+    """The bytes of NumPy arrays that a call probably does not have to move; or those of which it
+    compares hashes then."""
     filled = [keeper for keeper in keepers() if keeper.nbytes]
-    return sum({id(x): keeper.expected(x) for keeper in filled for x in arrays
+    return sum({id(x): keeper.expected(x, hashed) for keeper in filled for x in arrays
                 if is_large(x)}.values())
+
+
+def by_hashes() -> bool:
+    """Whether hashes alone tell if kept arrays were written."""
+    return hashes_arrays() or why_untracked() is not None
 
 
 def is_on() -> bool:

@@ -70,8 +70,8 @@ class Work:
         Whether a copy has another order than its source.
     symmetric : bool
         Whether it is a matrix times its transpose, of which NumPy computes a half.
-    kept : int
-        Bytes of operands that are on the GPU already.
+    kept, hashed : int
+        Bytes of operands that are on the GPU already, and of those whose hashes are compared first.
     again : list
         The work of a call like this one whose large operands were there, and what does it once
         more; empty if there was none.
@@ -84,6 +84,7 @@ class Work:
     transposes: bool = False
     symmetric: bool = False
     kept: int = 0
+    hashed: int = 0
     again: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def never_moves(self) -> bool:
@@ -91,8 +92,14 @@ class Work:
         a time from which nothing is learned."""
         from .keeping import is_on
 
-        here, there = (replace(self, kept=self.up) if is_on() else self).seconds()
+        here, there = (self.with_copies(self.up) if is_on() else self).seconds()
         return there >= here < _NOTICED
+
+    def with_copies(self, nbytes: int) -> Work:
+        """This work if so many bytes of the operands were on the GPU."""
+        from .keeping import by_hashes
+
+        return replace(self, kept=nbytes, hashed=nbytes * by_hashes())
 
     def seconds(self) -> tuple[float, float]:
         """The expected times by NumPy and by the GPU."""
@@ -103,9 +110,10 @@ class Work:
         else:
             here = costs.host_copy(self.up, self.transposes, count)
         up, beside = self.up - self.kept, 1.0
-        there = costs.gpu_call(name, self.products, up, self.down, count)
-        if self.kept and up + self.down <= _FEW_BYTES:
-            there -= max(costs.call - _REPLAYED, 0)
+        there = costs.gpu_call(name, self.products, up, self.down, count) \
+            + costs.comparison(self.hashed, count)
+        if self.kept and up + self.down <= 2 * costs.few_bytes:
+            there -= max(costs.call - costs.replayed, 0)
         elif perf_counter() < _alternating:
             beside = _corrections[True, name + _BESIDE]
         return here * _corrections[False, name], there * _corrections[True, name] * beside
@@ -146,8 +154,6 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
 
 
 # -- what calls have taken -------------------------------------------------------------------------
-_FEW_BYTES = 1 << 17                    # that move without threads
-_REPLAYED = 1e-4                        # seconds of such a call with operands that stay
 _NOTICED = 1e-3    # seconds of a call from which others are corrected
 _FORGOTTEN = 30.0  # seconds of calls on one side after which a correction of the other one has
                    # faded
@@ -360,6 +366,8 @@ def _reason_for(work: Work) -> tuple[bool, str]:
     times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU ({_rates(work)})"
     if work.kept:
         times += f"; {work.kept / 1e6:.3g} MB of the operands are there"
+    if work.hashed:
+        times += f", {work.hashed / 1e6:.3g} MB of which are compared by their hashes"
     if there >= here or _started:
         return there < here, times
     started = "is being started" if _starting is not None else f"starts when calls like this would have saved {_time(_GAIN)}"
@@ -434,13 +442,13 @@ def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ())
     return "its kernels are being compiled" if kind in _compiling and not _ended(_compiling[kind], gain) else None
 
 
-def _kept(arrays: Sequence[Any]) -> int:
-    """The bytes of operands that are on the GPU already."""
+def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
+    """The bytes of operands that are on the GPU already, and of those that are compared."""
     if not _started:
-        return 0
+        return 0, 0
     from .keeping import expected
 
-    return expected(arrays)
+    return (kept := expected(arrays)), kept and expected(arrays, hashed=True)
 
 
 def _starts(gain: float) -> bool:
@@ -462,7 +470,7 @@ def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
     if not is_on():
         return
     large = [x for x in arrays if work.up < 16 * x.nbytes]
-    gain = here - replace(work, kept=sum(x.nbytes for x in large)).seconds()[1]
+    gain = here - work.with_copies(sum(x.nbytes for x in large)).seconds()[1]
     if gain > 0 and not _started:
         _starts(gain)
     if gain <= 0 or not _started or not (_starting is None or _starting.done()):
@@ -519,8 +527,9 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
             return result
         work.again.clear()
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
-    if (kept := _kept(arrays)) != work.kept:            # since a call like this was looked at first
-        work = replace(work, kept=kept)
+    kept, hashed = _kept(arrays)
+    if (kept, hashed) != (work.kept, work.hashed):      # since a call like this was looked at first
+        work = replace(work, kept=kept, hashed=hashed)
     while (why := _stays(work, kind, arrays)) is None:
         from .cuda import Compiling, without_waiting
         from .host_cuda import carry
@@ -573,7 +582,8 @@ def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:
     """The cost of a copy into memory with these strides."""
     transposes = any(s != t for s, t, n in zip(source.strides, strides, source.shape, strict=True)
                      if n > 1)
-    return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes, kept=_kept([source]))
+    return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes, False,
+                *_kept([source]))
 
 
 def where_it_runs(work: Work, device: str) -> str:
@@ -597,8 +607,8 @@ def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any,
     dtype = np.dtype(dtype)
     return Work(dtype, max(products, 1.0), bytes_of(arrays),
                 int(np.prod(shape, dtype=float)) * dtype.itemsize,
-                symmetric=dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays),
-                kept=_kept(arrays))
+                False, dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays),
+                *_kept(arrays))
 
 
 def _is_transpose(a: Any, b: Any) -> bool:

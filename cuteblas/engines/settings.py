@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKENDS", "Backend", "answered_libraries", "backend", "backend_of_environment",
            "checked_limit", "chosen_backend", "current_backend", "devices_of_environment",
-           "driver_is_there", "keeps_arrays", "limited", "planned_under_the_limit",
+           "driver_is_there", "hashes_arrays", "keeps_arrays", "limited", "planned_under_the_limit",
            "set_workspace_limit", "workspace_limit"]
 
 Backend = Literal["auto", "numpy", "cuda", "emulator"]
@@ -95,6 +95,12 @@ def keeps_arrays() -> bool:
     """Whether NumPy arrays that come again are kept on the GPU: ``CUTEBLAS_KEEP_ARRAYS=1`` turns it
     on. It is read once."""
     return os.environ.get("CUTEBLAS_KEEP_ARRAYS", "0") not in ("", "0")
+
+
+@cache
+def hashes_arrays() -> bool:
+    """Whether hashes alone tell if they were written: ``CUTEBLAS_KEEP_ARRAYS=hash``."""
+    return os.environ.get("CUTEBLAS_KEEP_ARRAYS") == "hash"
 
 
 def current_backend() -> str:

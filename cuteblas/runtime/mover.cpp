@@ -21,6 +21,9 @@ constexpr int NOT_READY = 600;          // CUDA_ERROR_NOT_READY
 constexpr int MODES = 64;               // as many as NumPy has
 constexpr int64_t SHORT = 64;           // bytes that are not worth a call of memcpy
 constexpr int64_t LONG = 2048;          // bytes from which stores go past the cache
+constexpr int SUMS = 4;                 // of a hash
+constexpr int64_t NEAR = 4096;          // bytes that the nearest cache holds, with their part of a key
+constexpr int64_t AHEAD = 2048;         // bytes that a hash asks for early: its loops are too long for the processor to do so
 constexpr int PATIENCE = 2000;          // looks, of about a tenth of a microsecond, until a thread sleeps
 
 struct Driver {
@@ -40,7 +43,11 @@ struct Array {
     int32_t modes, swapped;             // swapped: bytes of a number whose order is to be reversed, or 0
     int32_t past_cache;                 // whether long stores go past the cache
     int64_t shape[MODES], strides[MODES];
+    uint64_t (*hashes)[SUMS];           // of each piece, if they are asked for: of bytes without modes
+    const uint64_t *key;                // some words longer than a piece
 };
+
+enum Way { DOWN, UP, STAYS };           // of a job; what stays is hashed
 
 // What waits in its turn: each knows what comes after it.
 template <class T>
@@ -218,14 +225,65 @@ void swap_bytes(char *x, int64_t nbytes, int unit) {
         }
 }
 
+void copy_bytes(const Array &x, char *to, const char *from, int64_t n) {
+    if (x.past_cache) stream_bytes(to, from, n);
+    else std::memcpy(to, from, n);
+}
+
+// Words of a vector register.
+constexpr int64_t WIDTH = 4;
+typedef uint64_t Words __attribute__((vector_size(8 * WIDTH), aligned(8)));
+typedef int32_t Halves __attribute__((vector_size(8 * WIDTH)));
+
+// The products of the two halves of each word.
+Words folded(Words x) {
+#if defined(__AVX2__)
+    return (Words)__builtin_ia32_pmuludq256((Halves)x, (Halves)(x >> 32));
+#else
+    return (x & 0xffffffff) * (x >> 32);
+#endif
+}
+
+// The hash of a piece, and a copy of the very bytes that it is of, to a slot if there is one: others may write to them meanwhile.
+//
+// It is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: "UMAC", Crypto '99) with sums of words: words of the key are added to those
+// of the piece, and products of halves are summed, SUMS times with the key one word further on (Toeplitz's construction). Any two
+// pieces have the same sum under at most 2^-31 of all keys, and all sums alike under 2^-124.
+void hash(const Array &x, int64_t at, int64_t nbytes, char *slot) {
+    alignas(64) char near[NEAR];
+    Words sums[SUMS] = {};
+    for (int64_t begin = 0; begin < nbytes; begin += NEAR) {
+        int64_t n = nbytes - begin < NEAR ? nbytes - begin : NEAR;
+        const char *from = x.host + at + begin;
+        const uint64_t *key = x.key + begin / 8;
+        if (slot || n % sizeof(Words)) {
+            std::memcpy(near, from, n);
+            std::memset(near + n, 0, -n % sizeof(Words));
+            std::atomic_signal_fence(std::memory_order_seq_cst);    // what follows does not read the array again
+            from = near;
+        }
+        for (int64_t i = 0; i < n; i += sizeof(Words), from += sizeof(Words), key += WIDTH) {
+            Words words;
+            std::memcpy(&words, from, sizeof(Words));
+            __builtin_prefetch(from + AHEAD);
+            for (int j = 0; j < SUMS; ++j) {
+                Words part;
+                std::memcpy(&part, key + j, sizeof(Words));
+                sums[j] += folded(words + part);
+            }
+        }
+        if (slot) copy_bytes(x, slot + begin, near, n);
+    }
+    for (int j = 0; j < SUMS; ++j) {
+        uint64_t sum = nbytes;
+        for (int i = 0; i < WIDTH; ++i) sum += sums[j][i];
+        x.hashes[at / x.piece][j] = sum;
+    }
+}
+
 // Bytes [at, at + nbytes) of the elements to or from a slot.
 void pack(const Array &x, int64_t at, int64_t nbytes, char *slot, bool up) {
-    auto move = [&](char *host, int64_t n) {
-        char *to = up ? slot : host;
-        const char *from = up ? host : slot;
-        if (x.past_cache) stream_bytes(to, from, n);
-        else std::memcpy(to, from, n);
-    };
+    auto move = [&](char *host, int64_t n) { copy_bytes(x, up ? slot : host, up ? host : slot, n); };
     if (!x.modes) return move(x.host + at, nbytes);
     int64_t index[MODES], rest = at / x.run, within = at % x.run, last = x.modes - 1;
     char *host = x.host + within;
@@ -257,7 +315,7 @@ void pack(const Array &x, int64_t at, int64_t nbytes, char *slot, bool up) {
 
 struct Mover {
     Driver driver;
-    Lane up, down;
+    Lane up, down, staying;
     pthread_t *threads;
     int count = 0;                      // of them
     Mutex mutex;                        // of those that sleep
@@ -311,7 +369,8 @@ struct Mover {
         int64_t nbytes, at = up.take(nbytes);
         lock.unlock();
         const Array &x = slot->job->array;
-        pack(x, slot->at + at, nbytes, slot->memory + at, true);
+        if (x.hashes) hash(x, slot->at + at, nbytes, slot->memory + at);
+        else pack(x, slot->at + at, nbytes, slot->memory + at, true);
         end_of_stream();
         if (x.swapped) swap_bytes(slot->memory + at, nbytes, x.swapped);
         if (slot->left.fetch_sub(nbytes) == nbytes)
@@ -367,7 +426,22 @@ struct Mover {
         return true;
     }
 
-    bool step() { return bring() || send(); }
+    // Hashes a piece of what stays.
+    bool look() {
+        if (!staying.pending) return false;
+        Lock lock(staying.mutex);
+        if (staying.jobs.empty()) return false;
+        Job *job = staying.jobs.front();
+        const Array &x = job->array;
+        int64_t at = job->next, nbytes = x.nbytes - at < x.piece ? x.nbytes - at : x.piece;
+        if ((job->next += nbytes) == x.nbytes) staying.jobs.pop_front(), --staying.pending;
+        lock.unlock();
+        if (job->wanted()) hash(x, at, nbytes, nullptr);
+        if (job->left.fetch_sub(1) == 1) --open;
+        return true;
+    }
+
+    bool step() { return bring() || send() || look(); }
 
     void work() {
         driver.enter(driver.context);
@@ -413,10 +487,10 @@ EXPORTED Mover *mover_new(const Driver *driver, char *up, char *down, int64_t sl
     return mover;
 }
 
-EXPORTED Job *mover_begin(Mover *mover, const Array *array, int up) {
+EXPORTED Job *mover_begin(Mover *mover, const Array *array, int way) {
     Job *job = new Job(*array);
     int64_t pieces = (array->nbytes + array->piece - 1) / array->piece;
-    Lane &lane = up ? mover->up : mover->down;
+    Lane &lane = way == UP ? mover->up : way == DOWN ? mover->down : mover->staying;
     ++mover->open;
     {
         Lock lock(lane.mutex);

@@ -9,6 +9,8 @@ pieces are short.
 from __future__ import annotations
 
 import ctypes
+import os
+from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -19,14 +21,18 @@ from .errors import DriverError
 from .link import check_copy
 from .ring import processors
 
-__all__ = ["BUILT", "SOURCE", "Mover"]
+__all__ = ["BUILT", "HASHED_BYTES", "SOURCE", "Mover"]
 
 SOURCE = Path(__file__).with_name("mover.cpp")
 BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "headers": (),
                          "flags": ("-O3", "-pthread")}
 """How :func:`cuteblas.emulator.compiler.build` makes the library of :data:`SOURCE`."""
 
-_MODES = 64
+HASHED_BYTES = 1 << 18
+"""Of a part that has a hash of its own."""
+
+_MODES, _SUMS = 64, 4
+_DOWN, _UP, _STAYS = range(3)           # ways
 _SLOT_BYTES = 4 << 20                   # the driver's part of a copy takes some 10 us
 _SLOTS = 8
 _CHUNKS, _LEAST_CHUNK = 4, 1 << 19      # of a short transfer, and bytes
@@ -41,11 +47,18 @@ class _Array(ctypes.Structure):
                 ("run", ctypes.c_int64), ("piece", ctypes.c_int64), ("chunk", ctypes.c_int64),
                 ("modes", ctypes.c_int32), ("swapped", ctypes.c_int32),
                 ("past_cache", ctypes.c_int32), ("shape", ctypes.c_int64 * _MODES),
-                ("strides", ctypes.c_int64 * _MODES))
+                ("strides", ctypes.c_int64 * _MODES), ("hashes", ctypes.c_void_p),
+                ("key", ctypes.c_void_p))
 
 
-def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int,
-               past_cache: bool) -> _Array:
+@cache
+def _key() -> np.ndarray:
+    """The key of this process's hashes, which nobody can know when they choose what is hashed."""
+    return np.frombuffer(os.urandom(HASHED_BYTES + 64), np.uint64)
+
+
+def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int, past_cache: bool,
+               hashes: np.ndarray | None = None) -> _Array:
     """An array whose elements lie side by side on the device, in C order; ``slot_bytes``: the most
     of a chunk."""
     modes: list[tuple[int, int]] = []                       # from the last axis
@@ -60,13 +73,16 @@ def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int,
         else:
             modes.append((n, stride))
     swapped = 0 if x.dtype.isnative else 4 if x.dtype.kind == "U" else x.itemsize // (2 if x.dtype.kind == "c" else 1)
-    piece = min(max(-(-x.nbytes // (2 * threads)), _LEAST_PIECE), _MOST_PIECE, slot_bytes)
+    piece = min(max(-(-x.nbytes // (2 * threads)), _LEAST_PIECE), _MOST_PIECE,
+                slot_bytes) if hashes is None else HASHED_BYTES
     piece -= piece % (run if run <= _SHORT else swapped or 1)
     chunk = min(max(-(-x.nbytes // _CHUNKS), _LEAST_CHUNK, piece), slot_bytes)
     found = _Array(x.__array_interface__["data"][0], device, x.nbytes, run, piece,
                    chunk - chunk % piece, len(modes), swapped, past_cache)
     for i, (n, stride) in enumerate(reversed(modes)):
         found.shape[i], found.strides[i] = n, stride
+    if hashes is not None:
+        found.hashes, found.key = hashes.ctypes.data, _key().ctypes.data
     return found
 
 
@@ -78,9 +94,9 @@ class _Transfer:
     def __init__(self, library: ctypes.CDLL, mover: int, kept: Any):
         self._library, self._mover, self._kept, self._job = library, mover, kept, None
 
-    def begin(self, x: _Array, up: bool) -> None:
+    def begin(self, x: _Array, way: int) -> None:
         """Let threads begin."""
-        self._job = self._library.mover_begin(self._mover, ctypes.byref(x), up)
+        self._job = self._library.mover_begin(self._mover, ctypes.byref(x), way)
 
     def wait(self, helps: bool = False) -> None:
         """Move pieces until the last one is handed over to its stream, or in its array.
@@ -151,24 +167,36 @@ class Mover:
                                         *(ctypes.c_void_p(x.ctypes.data) for x in self._memory),
                                         ctypes.c_int64(slot_bytes), *pointers, slots, self.threads)
 
-    def upload(self, x: np.ndarray, address: int, streams: bool = False) -> _Transfer:
+    def upload(self, x: np.ndarray, address: int, streams: bool = False,
+               hashes: np.ndarray | None = None) -> _Transfer:
         """Begin to copy the elements of an array, in C order, to the device. Unless others follow
         soon (``streams``), they are written past the cache, from which the copy engine reads more
-        slowly; a stream waits for the memory, which that burdens."""
-        return self._start(x, address, True, not streams, x)
+        slowly; a stream waits for the memory, which that burdens. ``hashes`` of an array of bytes
+        gets those of the very bytes that move, as :meth:`hashes` returns them."""
+        return self._start(x, address, _UP, not streams, x, hashes)
+
+    def hashes(self, low: int, high: int) -> np.ndarray:
+        """A keyed hash of each part of the memory between two addresses, a row of four words:
+        different bytes have the same one with a probability below 2**-120, whatever they are."""
+        found = np.empty((-(-(high - low) // HASHED_BYTES), _SUMS), np.uint64)
+        transfer = _Transfer(self._library, self._mover, found)
+        transfer.begin(_Array(low, 0, high - low, high - low, HASHED_BYTES, HASHED_BYTES,
+                              hashes=found.ctypes.data, key=_key().ctypes.data), _STAYS)
+        transfer.wait()
+        return found
 
     def download(self, x: np.ndarray, address: int, kept: Any = None,
                  streams: bool = False) -> _Transfer:
         """Begin to copy elements of the device into an array; what is kept lives as long as the
         transfer."""
-        return self._start(x, address, False, True, (x, kept))
+        return self._start(x, address, _DOWN, True, (x, kept))
 
-    def _start(self, x: np.ndarray, address: int, up: bool, past_cache: bool,
-               kept: Any) -> _Transfer:
-        transfer = _Transfer(self._library, self._mover, kept)
+    def _start(self, x: np.ndarray, address: int, way: int, past_cache: bool, kept: Any,
+               hashes: np.ndarray | None = None) -> _Transfer:
+        transfer = _Transfer(self._library, self._mover, (kept, hashes))
         if x.size:
-            transfer.begin(_described(x, address, self.slot_bytes, self.threads + 1, past_cache),
-                           up)
+            transfer.begin(_described(x, address, self.slot_bytes, self.threads + 1, past_cache,
+                                      hashes), way)
         return transfer
 
     def close(self) -> None:

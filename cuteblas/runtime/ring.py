@@ -195,9 +195,10 @@ class Ring:
                             self.link.event()))
         return slots
 
-    def upload(self, x: np.ndarray, address: int, streams: bool = False) -> Transfer:
+    def upload(self, x: np.ndarray, address: int, streams: bool = False,
+               _hashes: Any = None) -> Transfer:
         """Begin to copy the elements of an array, in C order, to the device; ``streams``: others
-        follow soon."""
+        follow soon. These threads hash nothing."""
         return self._uploads.start(self._upload, self._pieces(x, address, streams))
 
     def download(self, x: np.ndarray, address: int, kept: Any = None,

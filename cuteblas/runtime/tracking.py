@@ -1,5 +1,5 @@
 """Whether memory of the host was written: Linux tracks writes to pages of a process, without
-privileges.
+privileges. Elsewhere, :class:`Hashes` of the bytes that moved are compared.
 
 A *protected* page stays readable and writable. The first write to it, by a store or inside a system
 call, costs some 2 us and marks the page as written; :meth:`Watch.written` asks the kernel for the
@@ -18,6 +18,7 @@ import mmap
 import os
 import platform
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from threading import RLock
@@ -27,7 +28,7 @@ import numpy as np
 
 from .._forks import surviving
 
-__all__ = ["Untracked", "Watch", "why_untracked"]
+__all__ = ["Hashes", "Untracked", "Watch", "why_untracked"]
 
 _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the number of the system call
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | 1        # for faults in user mode: the kernel asks for no
@@ -187,6 +188,9 @@ class Watch:
                     f"the kernel does not track writes to this memory: {error.strerror}"
                 ) from None
 
+    def moving(self, low: int, high: int) -> np.ndarray | None:
+        """Where hashes of these bytes go, which are about to move: nowhere."""
+
     def protect(self) -> None:
         """See writes from now on, and forget earlier ones. Call it before reading the memory."""
         self.written(again=True)
@@ -259,8 +263,7 @@ class Watch:
         """The parts of which whole pages were written; peers note those that are protected. They
         all end if a page is not tracked any more."""
         parts: set[int] = set()
-        start, end = low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES
-        position = -(-low // _PAGE_BYTES) * _PAGE_BYTES
+        end, position = high // _PAGE_BYTES * _PAGE_BYTES, -(-low // _PAGE_BYTES) * _PAGE_BYTES
         try:
             while self in _watches and position < end:
                 many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS,
@@ -272,7 +275,7 @@ class Watch:
                     runs = ((_RUNS[:many, :2] - (0, 1)) // _PART_BYTES).tolist()
                     parts.update(part for first, last in {*map(tuple, runs)}
                                  for part in range(first, last + 1))
-            _checked(_libc().msync(start, high - start, 1))  # a scan passes over what is not mapped
+            _check_mapped(low, high)                    # a scan passes over what is not
             for peer in self._peers if protects else ():
                 peer._parts |= dict.fromkeys(parts, (0, 0))
         # an interrupt, too, after which nobody knows what was written
@@ -282,6 +285,67 @@ class Watch:
             if not isinstance(error, OSError):
                 raise
         return parts
+
+
+class Hashes:
+    """In place of a :class:`Watch`: parts of a region have hashes since they moved, and are hashed
+    again to know which of them were written, by anything at all.
+
+    Parameters
+    ----------
+    low, high : int
+        Addresses of the first byte, and past the last one.
+    hashes : callable
+        Those of memory between two addresses: :meth:`cuteblas.runtime.mover.Mover.hashes`.
+    part_bytes : int
+        That have one hash.
+    """
+
+    def __init__(self, low: int, high: int, hashes: Callable[[int, int], np.ndarray],
+                 part_bytes: int):
+        self.low, self.high, self.bytes_written = low, high, 0
+        self._hashes, self._part_bytes = hashes, part_bytes
+        self._known = np.zeros((-(-(high - low) // part_bytes), 4), np.uint64)  # 0: it has none
+
+    def moving(self, low: int, high: int) -> np.ndarray:
+        """Where hashes of these parts go, which are about to move."""
+        return self._known[(low - self.low) // self._part_bytes:][
+            :-(-(high - low) // self._part_bytes)]
+
+    def protect(self) -> None:
+        """Hash the memory, a copy of which is elsewhere."""
+        self._known[:] = self._hashed(self.low, self.high)
+
+    def written(self, low: int = 0, high: int = 0,
+                again: bool = False) -> list[tuple[int, int]] | None:
+        """As :meth:`Watch.written`: whole parts. With ``again`` they have no hash until they have
+        moved."""
+        low, high = max(low, self.low), min(high or self.high, self.high)
+        low -= (low - self.low) % self._part_bytes
+        high = min(high + (self.low - high) % self._part_bytes, self.high)
+        known, merged = self.moving(low, high), list[tuple[int, int]]()
+        try:
+            differs = (known != (self._hashed(low, high) if known.any() else 1)).any(1)
+        except OSError:
+            return None
+        if again:
+            known[differs] = 0
+        for start in (low + np.flatnonzero(differs) * self._part_bytes).tolist():
+            merged.append((merged.pop()[0] if merged and merged[-1][1] == start else start,
+                           min(start + self._part_bytes, high)))
+        return merged
+
+    def end(self) -> None:
+        """Nothing: writes cost nothing."""
+
+    def _hashed(self, low: int, high: int) -> np.ndarray:
+        _check_mapped(low, high)
+        return self._hashes(low, high)
+
+
+def _check_mapped(low: int, high: int) -> None:
+    low = low // _PAGE_BYTES * _PAGE_BYTES
+    _checked(_libc().msync(low, high - low, 1))
 
 
 def _overlapping(low: int, high: int) -> list[Watch]:

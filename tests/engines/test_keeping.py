@@ -15,26 +15,40 @@ import pytest
 
 import cuteblas
 from conformance import keeping as fuzzer
-from conformance.keeping import Memories, bytes_of, image
+from conformance.keeping import Memories, bytes_of, image, pretended_ring
 from conformance.writes import QUIET, WRITES
+from cuteblas.emulator.compiler import why_unavailable
 from cuteblas.engines import keeping, settings
 from cuteblas.engines.keeping import Keeper
 from cuteblas.runtime import tracking
-from cuteblas.runtime.tracking import Untracked, Watch, why_untracked
+from cuteblas.runtime.mover import HASHED_BYTES
+from cuteblas.runtime.tracking import Hashes, Untracked, Watch, why_untracked
 
-pytestmark = pytest.mark.skipif(why_untracked() is not None, reason=f"{why_untracked()}")
 MIB = 1 << 20
 PART = 2 * MIB
 
 
-@pytest.fixture
-def memories():
-    return Memories()
+@pytest.fixture(params=["Linux", "hashes"])
+def memories(request):
+    ring = None
+    if request.param == "Linux" and why_untracked() is not None:
+        pytest.skip(why_untracked())
+    if request.param == "hashes":
+        if why_unavailable() is not None:
+            pytest.skip(why_unavailable())
+        ring = pretended_ring()
+    yield Memories(ring)
+    if ring is not None:
+        ring.close()
+
+
+def keeper_of(memories, limit=1 << 30):
+    return Keeper(memories, limit, memories.watch)
 
 
 @pytest.fixture
 def keeper(memories):
-    made = Keeper(memories, 1 << 30)
+    made = keeper_of(memories)
     yield made
     made.release()
     gc.collect()
@@ -250,7 +264,7 @@ def test_only_parts_that_were_written_move_again(keeper, memories):
     memories.moved.clear()
     x[0, 0] = 6
     assert used(keeper, x) is not None
-    assert sum(memories.moved) <= mmap.PAGESIZE
+    assert sum(memories.moved) <= (mmap.PAGESIZE if memories.ring is None else HASHED_BYTES)
     memories.moved.clear()
     assert used(keeper, x) is not None
     assert memories.moved == []
@@ -259,7 +273,7 @@ def test_only_parts_that_were_written_move_again(keeper, memories):
 
 def test_a_part_is_protected_before_it_is_read(memories):
     """A write while a part moves is seen by the next call."""
-    keeper = Keeper(memories, 1 << 30)
+    keeper = keeper_of(memories)
     x = array()
     memories.after = lambda: x.__setitem__((5, 5), x[5, 5] + 1)
     keeper.seen(x, x.nbytes)
@@ -307,14 +321,15 @@ def test_a_program_that_writes_over_an_array_in_each_step_pays_once(keeper, memo
     assert watches <= 1
 
 
-def test_a_program_that_writes_parts_of_an_array_that_cost_more_than_they_save_pays_once(keeper):
+def test_a_program_that_writes_parts_of_an_array_that_cost_more_than_they_save_pays_once(keeper,
+                                                                                         memories):
     """Each write to a tracked page takes as long as moving 25: a third of an array in each step is
-    not worth it."""
+    not worth it. Where hashes are compared, writes cost nothing."""
     x = kept(keeper, array(24 * MIB))
     for _ in range(3):
         x[:5] += 1
         used(keeper, x)
-    assert keeper.nbytes == 0
+    assert keeper.nbytes == (0 if memories.ring is None else x.nbytes)
     x = kept(keeper, array(24 * MIB))
     for step in range(60):
         x[step % 16, :1000] += 1                        # a page or two
@@ -359,7 +374,7 @@ def test_an_interrupted_call(keeper, memories, monkeypatch, where):
     x = kept(keeper, array())
     x[3, 3] = -1
 
-    ask = tracking._ask
+    ask = tracking._ask if memories.ring is None else Hashes._hashed
 
     def interrupted(*given):
         if where == "written":
@@ -368,7 +383,8 @@ def test_an_interrupted_call(keeper, memories, monkeypatch, where):
 
     with monkeypatch.context() as patch:
         if where == "written":
-            patch.setattr(tracking, "_ask", interrupted)
+            patch.setattr(*(tracking, "_ask") if memories.ring is None else (Hashes, "_hashed"),
+                          interrupted)
         elif where == "upload":
             patch.setattr(memories, "upload", interrupted)
         else:
@@ -413,9 +429,18 @@ def _memmap(path):
 
 @pytest.mark.parametrize("make", [_shared, lambda: np.frombuffer(mmap.mmap(-1, 4 * MIB), np.uint8)],
                          ids=["shared_memory", "mmap"])
-def test_shared_memory_is_never_kept(keeper, make):
+def test_shared_memory_is_not_tracked(keeper, memories, make):
     x = make()
     x, _block = x if isinstance(x, tuple) else (x, None)
+    if memories.ring is not None:
+        kept(keeper, x)
+        if not (process := os.fork()):
+            x[3 * MIB] = 7
+            os._exit(0)
+        os.waitpid(process, 0)
+        assert x[3 * MIB] == 7
+        assert used(keeper, x) is not None
+        return
     for _ in range(5):
         assert used(keeper, x) is None
     assert [why for why in counts() if "shared memory" in why]
@@ -423,12 +448,19 @@ def test_shared_memory_is_never_kept(keeper, make):
 
 
 @pytest.mark.parametrize("mode", ["r+", "r", "c"])
-def test_files_are_never_kept(keeper, tmp_path, mode):
+def test_files_are_not_tracked(keeper, memories, tmp_path, mode):
     path = tmp_path / "file"
     path.write_bytes(bytes(4 * MIB))
     for x in (np.memmap(path, np.uint8, mode), np.asarray(np.memmap(path, np.uint8, mode))[5:]):
-        for _ in range(5):
-            assert used(keeper, x) is None
+        for _ in range(2 if memories.ring is not None else 5):
+            assert used(keeper, x) is None or memories.ring is not None
+        if memories.ring is not None:                   # others write to the file
+            with path.open("r+b") as file:
+                for at in (0, 2 * MIB, 4 * MIB - 1):
+                    file.seek(at)
+                    file.write(b"5")
+                    file.flush()
+                    assert used(keeper, x) is not None
 
 
 @pytest.mark.parametrize("kind", ["bytearray", "bytes", "ctypes", "mmap", "memoryview"])
@@ -550,7 +582,9 @@ def test_shape_type_and_strides_of_an_owner_may_be_set(keeper):
 @pytest.mark.parametrize("uses_cuda", [False, True])
 def test_children_of_fork(keeper, memories, monkeypatch, uses_cuda):
     """A child has no copies, and frees none where that would be a call of its parent's driver; the
-    parent keeps its own."""
+    parent keeps its own. Threads that make hashes are its parent's, too."""
+    if memories.ring is not None and not uses_cuda:
+        pytest.skip("there are no such threads without CUDA")
     monkeypatch.setattr("cuteblas._forks._uses_cuda", uses_cuda)
     x = kept(keeper, array())
     process = os.fork()
@@ -561,6 +595,9 @@ def test_children_of_fork(keeper, memories, monkeypatch, uses_cuda):
                 assert keeper.expected(x) == 0
                 assert memories.live == 1
             assert keeper.find(x) is None
+            if memories.ring is not None:
+                status = 0
+                return
             x[:] = 2
             for _ in range(4):
                 used(keeper, x)
@@ -584,7 +621,7 @@ def test_children_of_fork(keeper, memories, monkeypatch, uses_cuda):
 
 # -- limits ----------------------------------------------------------------------------------------
 def test_the_least_recently_used_leave_first(memories):
-    keeper = Keeper(memories, 5 * MIB)
+    keeper = keeper_of(memories, 5 * MIB)
     a, b, c = (array(2 * MIB) for _ in range(3))
     kept(keeper, a)
     kept(keeper, b)
@@ -619,7 +656,7 @@ def test_no_more_samples_than_some_are_remembered(keeper, monkeypatch):
 
 
 def test_shrink_drops_no_more_than_it_has_to(memories):
-    keeper = Keeper(memories, 1 << 30)
+    keeper = keeper_of(memories)
     arrays = [kept(keeper, array(2 * MIB)) for _ in range(6)]
     assert keeper.shrink(3 * MIB) == 4 * MIB
     assert [keeper.find(x) is not None for x in arrays] == [False] * 2 + [True] * 4
@@ -687,7 +724,7 @@ def test_uploads_may_free_copies(keeper, memories):
 
 
 def test_without_room_nothing_is_remembered(memories):
-    keeper, x = Keeper(memories, 0), array()
+    keeper, x = keeper_of(memories, 0), array()
     for _ in range(4):
         assert used(keeper, x) is None
     keeper.result(x, memories.copy(x), "kind")
@@ -724,6 +761,9 @@ def test_another_kind_of_watch(memories):
 
         def __init__(self, low, high):
             self.low, self.high, self.before = low, high, b""           # nothing is as before
+
+        def moving(self, low, high):
+            pass
 
         def protect(self):
             self.before = ctypes.string_at(self.low, self.high - self.low)
@@ -846,7 +886,7 @@ def test_an_owner_that_dies_inside_of_a_call(keeper, memories):
 
 
 def test_threads_with_arrays_of_their_own(memories):
-    keeper, errors = Keeper(memories, 12 * MIB), []
+    keeper, errors = keeper_of(memories, 12 * MIB), []
 
     def work(seed):
         rng = np.random.default_rng(seed)
@@ -875,7 +915,7 @@ def test_threads_with_arrays_of_their_own(memories):
 
 def test_two_keepers_of_one_array(memories):
     """Each device has its copy, and sees all writes."""
-    keepers, x = [Keeper(Memories(), 1 << 30), Keeper(memories, 1 << 30)], array()
+    keepers, x = [keeper_of(Memories(memories.ring)), keeper_of(memories)], array()
     for keeper in keepers:
         kept(keeper, x)
     for i in range(4):
@@ -891,8 +931,8 @@ def test_two_keepers_of_one_array(memories):
 @pytest.mark.parametrize("order", [1, -1])
 def test_two_keepers_of_parts_with_gaps(memories, order):
     """Neither covers the first and the last 2 MiB: each is told of them once after every write."""
-    others, x = Memories(), array(24 * MIB)
-    keepers = {"left": Keeper(memories, 1 << 30), "right": Keeper(others, 1 << 30)}
+    others, x = Memories(memories.ring), array(24 * MIB)
+    keepers = {"left": keeper_of(memories), "right": keeper_of(others)}
     views = {"left": x[:, :x.shape[1] // 2], "right": x[:, x.shape[1] // 2:]}
     turns = [*keepers][::order]
     for _ in range(4):
@@ -917,18 +957,20 @@ def test_two_keepers_of_parts_with_gaps(memories, order):
         keeper.release()
 
 
-def test_random_programs():
-    assert fuzzer.main(["--steps", "1500", "--seed", "3"]) == 0
+def test_random_programs(memories):
+    options = [] if memories.ring is None else ["--hashes"]
+    assert fuzzer.main(["--steps", "1500", "--seed", "3", *options]) == 0
 
 
-def test_the_fuzzer_sees_a_copy_that_is_not_right(monkeypatch):
-    look = Watch.written
+def test_the_fuzzer_sees_a_copy_that_is_not_right(memories, monkeypatch):
+    watch, options = (Watch, []) if memories.ring is None else (Hashes, ["--hashes"])
+    look = watch.written
     monkeypatch.setattr(
-        Watch,
+        watch,
         "written",
         lambda self, low=0, high=0, again=False: look(self, low, high, again) and []
     )
-    assert fuzzer.main(["--steps", "400", "--seed", "3"]) == 1
+    assert fuzzer.main(["--steps", "400", "--seed", "3", *options]) == 1
 
 
 def test_every_kind_of_owner_is_known_by_a_weak_reference(keeper):

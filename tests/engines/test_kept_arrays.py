@@ -14,16 +14,18 @@ import cupy
 import cuteblas
 from conformance.writes import QUIET, WRITES
 from cuteblas import blas
+from cuteblas.emulator.compiler import available
 from cuteblas.engines import host_cuda, keeping, placement, streamed
 from cuteblas.engines.memory import array_at
 from cuteblas.functions import tiles
 from cuteblas.planning import streaming
+from cuteblas.runtime import tracking
+from cuteblas.runtime.mover import HASHED_BYTES
 from cuteblas.runtime.tracking import why_untracked
 
 from ..functions import host_cupy
 from ..functions.host_link import linked
 
-pytestmark = pytest.mark.skipif(why_untracked() is not None, reason=f"{why_untracked()}")
 RNG = np.random.default_rng(0)
 
 
@@ -32,7 +34,7 @@ def small(*shape, dtype=np.float32):
 
 
 @pytest.fixture(params=["straight", "beside small ones", "in tiles", "as a whole"])
-def link(request, monkeypatch):
+def link(request, monkeypatch, hashes):
     """Arrays of 4 KiB are kept."""
     small = request.param == "beside small ones"
     monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
@@ -46,7 +48,7 @@ def link(request, monkeypatch):
         monkeypatch.setattr(streamed, "schedule", lambda *_: None)
     monkeypatch.setattr(keeping, "_limit", 1 << 30)
     cuteblas.reset_stats()
-    with linked(few_bytes=1 << 11 if small else 0) as made:
+    with linked(few_bytes=1 << 11 if small else 0, hashes=hashes) as made:
         yield made
 
 
@@ -333,3 +335,39 @@ def test_installed_into_numpy(link):
                 del a
                 a = small(340, 340)
     assert cuteblas.stats()["arrays"]["kept"]["unchanged"] > 4
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("reason", ["Linux", "a file"])
+def test_hashes_serve_where_linux_does_not_track(monkeypatch, tmp_path, native, reason):
+    if native and not available():
+        pytest.skip("there is no compiler")
+    if reason == "a file" and why_untracked() is not None:
+        pytest.skip(why_untracked())
+    if reason == "Linux":
+        monkeypatch.setattr(tracking, "_opened", "this process cannot track writes")
+    monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(keeping, "_PATIENCE", 1)
+    monkeypatch.setattr(keeping, "_limit", 1 << 30)
+    cuteblas.reset_stats()
+    a, b = small(80, 70), small(70, 10)
+    if reason == "a file":
+        a.tofile(tmp_path / "file")
+        a = np.memmap(tmp_path / "file", np.float32, "r+", shape=a.shape)
+    with linked(native=native, slot_bytes=HASHED_BYTES):
+        for _ in range(5):
+            assert (cuteblas.matmul(a, b) == np.matmul(a, b)).all()
+        counts = cuteblas.stats()["arrays"]
+        if native:
+            assert counts["known by"] == {"hashes": 1}
+            assert counts["kept"] == {"moved": 1, "unchanged": 3}
+            assert keeping.expected([a], hashed=True) == a.nbytes
+            work = placement.work_of(1e6, np.float32, [a, b], None, (80, 10))
+            assert work.hashed == work.kept == a.nbytes
+            with cuteblas.backend("auto"):
+                assert "compared by their hashes" in placement.where_it_runs(work, "0")
+        else:
+            assert [why for why in counts["kept"] if "hashes need a C++ compiler" in why]
+            assert keeping.expected([a]) == 0
+        a[3, 4] += 1
+        assert (cuteblas.matmul(a, b) == np.matmul(a, b)).all()

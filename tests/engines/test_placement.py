@@ -14,9 +14,29 @@ import pytest
 
 import cuteblas
 from cuteblas.engines import placement, settings
+from cuteblas.engines.placement import Work
 from cuteblas.planning.cost.hosts import HOST
 
 X = np.zeros((1, 1), np.float32)
+
+
+@pytest.mark.parametrize("processors", [8, 16, 64])
+def test_what_hashes_cost(monkeypatch, processors):
+    """To compare a matrix takes as long as NumPy takes to read it, so that its products by vectors
+    stay; products of matrices gain."""
+    monkeypatch.setattr(placement, "_processors", lambda: processors)
+    monkeypatch.setattr(placement, "_costs", lambda: HOST)
+    monkeypatch.setattr(placement, "_corrections", defaultdict(lambda: 1.0))
+    n, there = 8192, {}
+    for columns in (1, n):
+        nbytes = 4 * n * n
+        work = Work(np.dtype("f4"), n * n * columns, nbytes + 4 * n * columns, 4 * n * columns)
+        for hashed in (False, True):
+            monkeypatch.setattr("cuteblas.engines.keeping.by_hashes", lambda hashed=hashed: hashed)
+            here, there[hashed] = work.with_copies(nbytes).seconds()
+            assert (there[hashed] < here) == (columns > 1 or not hashed)
+        assert there[False] < there[True]
+    assert there[True] < work.seconds()[1]
 
 
 class Machine:

@@ -13,12 +13,11 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 import cuteblas
 from cuteblas.engines import host_cuda, keeping, placement
 from cuteblas.engines.replay import copies
-from cuteblas.runtime.tracking import Watch, why_untracked
+from cuteblas.runtime.tracking import Hashes, Watch
 
 from ..functions.comparisons import check_same_strides
 from ..functions.host_link import linked
 
-pytestmark = pytest.mark.skipif(why_untracked() is not None, reason=f"{why_untracked()}")
 RNG = np.random.default_rng(0)
 
 
@@ -27,13 +26,13 @@ def small(*shape, dtype=np.float64, order="C"):
 
 
 @pytest.fixture(params=[((80, 70), (70, 2)), ((6, 900), (900, 5))], ids=["one is kept", "both are kept"])
-def link(request, monkeypatch):
+def link(request, monkeypatch, hashes):
     """Arrays of 4 KiB are kept; those up to 2 KiB move with every call."""
     monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
     monkeypatch.setattr(keeping, "_PATIENCE", 1)
     monkeypatch.setattr(keeping, "_limit", 1 << 30)
     cuteblas.reset_stats()
-    with linked(few_bytes=1 << 11) as made:
+    with linked(few_bytes=1 << 11, hashes=hashes) as made:
         made.shapes = request.param
         yield made
 
@@ -88,10 +87,11 @@ def test_what_has_a_copy_or_is_small_does_not_move_by_threads(link, replays, sha
         assert link.moved["up"] == up
 
 
-def test_the_kernel_runs_while_linux_is_asked(link, replays, monkeypatch):
+def test_the_kernel_runs_while_linux_is_asked(link, hashes, replays, monkeypatch):
     a, x = operands(link)
-    look = Watch.written
-    monkeypatch.setattr(Watch, "written", lambda *given, **named: link.log.append("asked")
+    watch = Hashes if hashes else Watch
+    look = watch.written
+    monkeypatch.setattr(watch, "written", lambda *given, **named: link.log.append("asked")
                         or look(*given, **named))
     del link.log[:], replays[:]
     check(a, x)

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import cuteblas
-from cuteblas.engines import host_cuda, placement, settings
+from cuteblas.engines import host_cuda, keeping, placement, settings
 from cuteblas.functions import tiles
+from cuteblas.runtime import mover
 from tests.runtime.late_link import LateLink
 
 from . import host_cupy, reference
@@ -20,10 +21,17 @@ from . import host_cupy, reference
 
 @contextmanager
 def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40,
-           backend: str = "cuda", native: bool = True, few_bytes: int = 0) -> Iterator[LateLink]:
+           backend: str = "cuda", native: bool = True, few_bytes: int = 0,
+           hashes: bool = False) -> Iterator[LateLink]:
     """The backend "cuda" on such a device while this lasts; arrays of ``few_bytes`` go without
-    threads."""
+    threads. ``hashes`` alone tell whether kept arrays were written."""
     with pytest.MonkeyPatch.context() as patch, host_cupy.installed():
+        if hashes:
+            mover._key()                                # as long as parts are elsewhere
+            for module in (mover, host_cuda):
+                patch.setattr(module, "HASHED_BYTES", slot_bytes // 4)
+            for module in (keeping, host_cuda):
+                patch.setattr(module, "hashes_arrays", lambda: True)
         reference.install(patch)
         ring = host_cuda.new_ring(LateLink(free=free, native=native), threads=threads,
                                   slot_bytes=slot_bytes)

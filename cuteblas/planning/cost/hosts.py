@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from . import CostError
 
@@ -40,12 +40,15 @@ class HostCosts:
         That a thread moves into or out of pinned memory.
     link_bytes : float
         That the link moves one way at most, with pinned memory at both ends.
-    call : float
-        Seconds that a call takes which moves next to nothing.
+    call, replayed : float
+        Seconds that a call takes which moves next to nothing, and one like it that is replayed on
+        operands that stay.
     shared_bytes : float
         That the host moves in a second to and from several GPUs together.
     each_device : float
         Seconds that each GPU costs of several: its thread, and copies that begin.
+    few_bytes : int
+        Of an array whose copy by the driver takes less than threads and events, on any host.
     """
 
     multiplications: Mapping[str, float]
@@ -56,8 +59,10 @@ class HostCosts:
     packed_bytes: float
     link_bytes: float
     call: float
+    replayed: float
     shared_bytes: float
     each_device: float
+    few_bytes: ClassVar[int] = 1 << 16
 
     def changed(self, changes: Mapping[str, Any]) -> HostCosts:
         """The same with some numbers changed; of types, those that are named."""
@@ -78,6 +83,11 @@ class HostCosts:
     def link(self, processors: int) -> float:
         """Bytes in a second between pageable memory and the GPU, one way."""
         return min(self.link_bytes, self.packed_bytes * min(processors, 16) ** 0.7)
+
+    def comparison(self, nbytes: float, processors: int) -> float:
+        """The seconds in which the threads that move arrays hash some of them again: three quarters
+        of the processors wait for memory."""
+        return nbytes / (self.product_bytes * min(processors, 16) * 0.75)
 
     def host_product(self, dtype: str, products: float, nbytes: float, processors: int) -> float:
         """The seconds of a sum of products on the host."""
@@ -118,7 +128,7 @@ HOST = HostCosts(multiplications={"float32": 36e9, "float64": 13.4e9, "complex64
                                       "complex128": 9.9e12, "float16": 200e12,
                                       **dict.fromkeys(_INTEGERS, 5e12)}, product_bytes=6.4e9,
                  copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9,
-                 call=400e-6, shared_bytes=88e9, each_device=7e-3)
+                 call=400e-6, replayed=100e-6, shared_bytes=88e9, each_device=7e-3)
 """Of the host of an H200."""
 
 
