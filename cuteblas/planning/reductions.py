@@ -12,7 +12,6 @@ from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from .floors import compulsory_bytes
-from .modes import merged
 from .operands import (
     NARROW_SPAN,
     batch_values,
@@ -24,7 +23,7 @@ from .operands import (
     view,
 )
 from .plan import Argument, Launch, Plan, Workspace, place
-from .problem import DeviceInfo, Operand, ReductionProblem
+from .problem import DeviceInfo, Operand, ReductionProblem, merged
 
 __all__ = ["ReductionChoice", "plan_reduction", "reducing", "why_not_reduced"]
 

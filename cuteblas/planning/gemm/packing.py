@@ -20,8 +20,7 @@ from ..copy.dispatch import CopyKernel, copy_alternatives
 from ..operands import compact, row_pitch
 from ..plan import Alternative, Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
-from .family import Family
-from .slices import Choice
+from .family import Choice, Family
 from .wgmma import WGMMA, is_exact, why_not_read, why_not_wgmma
 
 __all__ = ["PACKED", "Packed", "packed", "packed_matrices", "packed_problem", "plan_packed",

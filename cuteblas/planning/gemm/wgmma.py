@@ -39,8 +39,17 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Workspace, least, place
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair
-from .family import NATIVE_PRECISIONS, Family, Made
-from .slices import MIN_SLICE, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .family import (
+    MIN_SLICE,
+    NATIVE_PRECISIONS,
+    Choice,
+    Family,
+    Made,
+    most_workspace,
+    reduction,
+    sliced,
+    workspace_bytes,
+)
 
 __all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WGMMA", "WgmmaTile", "is_exact",
            "plan_wgmma", "why_not_read", "why_not_wgmma"]
