@@ -1,5 +1,9 @@
-"""The least time that a device needs for a problem: the larger of its arithmetic and its compulsory
-traffic."""
+"""The least time that a device needs for a problem, the larger of its arithmetic and its compulsory
+traffic; the expected time of a plan beside it; and how times and quantities are written.
+
+A plan carries the time of what its family counts (:mod:`~cuteblas.planning.cost.work`). How near
+such times come to measurements stands in docs/performance/README.md.
+"""
 
 from __future__ import annotations
 

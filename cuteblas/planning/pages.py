@@ -1,5 +1,6 @@
 """A plan as HTML, for notebooks: one fragment that refers to nothing outside and follows the
-colours of the page it is put into."""
+colours of the page it is put into. Its pictures show the thread that owns each part of a tile of C,
+and the banks of tiles in shared memory."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from .._dtypes import accumulator_of, dtype
 from .cost import Costs, costs_of
@@ -264,8 +264,25 @@ class GemmProblem:
         return 2 * outputs * self.k * (4 if dtype(self.a.dtype).is_complex else 1)
 
 
+class _Several:
+    """Problems that are solved together."""
+
+    problems: tuple[Any, ...]
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """Those of all problems."""
+        for p in self.problems:
+            yield from p.tensors
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic operations."""
+        return sum(getattr(p, "flops", 0) for p in self.problems)
+
+
 @dataclass(frozen=True)
-class GroupedProblem:
+class GroupedProblem(_Several):
     """Products that do not depend on each other, of any extents and strides.
 
     Attributes
@@ -281,17 +298,6 @@ class GroupedProblem:
         """The address that a call supplies: that of a table with all others
         (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
         return ("table",)
-
-    @property
-    def tensors(self) -> Iterator[Tensor]:
-        """Those of all problems."""
-        for p in self.problems:
-            yield from p.tensors
-
-    @property
-    def flops(self) -> int:
-        """Arithmetic operations."""
-        return sum(p.flops for p in self.problems)
 
 
 def transposed(p: GemmProblem) -> GemmProblem:
@@ -541,7 +547,7 @@ class ReductionProblem:
 
 
 @dataclass(frozen=True)
-class ChainProblem:
+class ChainProblem(_Several):
     """Problems that are solved one after the other; the workspace holds what the next one needs of
     one before.
 
@@ -555,17 +561,6 @@ class ChainProblem:
 
     problems: tuple[Problem, ...]
     roles: tuple[str, ...]
-
-    @property
-    def tensors(self) -> Iterator[Tensor]:
-        """Those of all problems."""
-        for p in self.problems:
-            yield from p.tensors
-
-    @property
-    def flops(self) -> int:
-        """Arithmetic operations."""
-        return sum(getattr(p, "flops", 0) for p in self.problems)
 
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem | ChainProblem
@@ -647,8 +642,8 @@ class Mode:
 
 
 def merged(modes: Modes) -> Modes:
-    """The same group with as few modes as possible: without extents of 1, and pairs that are one
-    mode in all tensors merged.
+    """Merge pairs that are one mode in all tensors, and leave out extents of 1: the same group with
+    as few modes as possible.
 
     Parameters
     ----------

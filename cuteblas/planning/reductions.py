@@ -16,7 +16,7 @@ from .operands import (
     NARROW_SPAN,
     batch_values,
     compact,
-    later,
+    launch,
     operand_span,
     power_of_two,
     vector_width,
@@ -239,5 +239,5 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
     views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target),
                                                          ("Y", p.y, place("b"))) if x}
-    return later(reduce_modes, config, blocks, batch_values(p.batch), views, I=p.i, J=p.j,
+    return launch(reduce_modes, config, blocks, batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

@@ -19,7 +19,7 @@ from ...kernels.copy.short_rows import (
 )
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, later, power_of_two
+from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch, power_of_two
 from ..plan import Alternative, Argument, Plan
 from ..problem import CopyProblem, DeviceInfo, Mode, Pair, merged
 from ..variants import CHOSEN, Variant, variant
@@ -183,7 +183,7 @@ class _Copy:
                                       strides, steps),
                            f"{name}_lowest": sum(min(0, reach) for reach in reaches),
                            f"{name}_end": 1 + sum(max(0, reach) for reach in reaches)}
-            each = later(_KERNELS[type(final)], final, blocks, values,
+            each = launch(_KERNELS[type(final)], final, blocks, values,
                          batch_values(tuple(m.extent for m in reversed(batch))))
             return Plan(self.problem, self.device, family, final, (each,), reason=reason,
                         seconds=work.seconds(self.device), works=(work,))

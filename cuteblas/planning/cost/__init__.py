@@ -4,7 +4,7 @@ Every time is a sum of clocks of a multiprocessor, bytes at a share of the bandw
 copy, and launches; a :class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them. So
 numbers that were fitted on one card stand in for those of another one: its clock, its
 multiprocessors and its bandwidth scale them. ``python -m cuteblas calibrate`` fits them to the card
-at hand.
+at hand. :data:`RANGES` says what each number means, and between which values it is believable.
 """
 
 from __future__ import annotations

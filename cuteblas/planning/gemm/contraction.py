@@ -396,17 +396,16 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     seconds += plan.seconds or 0.0
     if seconds >= least:
         return None
-    whole = with_copies(plan, copies, {role: move.plan() for role, move in moves.items()})
-    if device.workspace_limit is not None and whole.workspace_bytes > device.workspace_limit:
-        return None
     copied = tuple(
         f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
         "not form a matrix with a contiguous mode"
         for role, x in copies.items()
     )
-    reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
+    whole = with_copies(plan, copies, moves, *copied)
+    if device.workspace_limit is not None and whole.workspace_bytes > device.workspace_limit:
+        return None
+    reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {whole.reason}"
     return replace(whole, problem=problem, reason=reason, seconds=seconds,
-                   copied=(*plan.copied, *copied),
                    works=sum((move.works for move in moves.values()), plan.works))
 
 

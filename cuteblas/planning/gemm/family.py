@@ -1,4 +1,5 @@
-"""What all families of kernels have in common: from their choices to alternatives and plans.
+"""Choices, alternatives and plans of all families of kernels, and products split along K: slices
+into a workspace, then added in order.
 
 A family says what it refuses, in which order it writes C, what there is to choose among, and which
 launches make a choice come true.

@@ -45,7 +45,7 @@ from ..operands import (
     OwnBatch,
     bind,
     compact,
-    later,
+    launch,
     of_triangle,
     operand_span,
     output_span,
@@ -219,10 +219,10 @@ def _survey(a: _Side, b: _Side, batch: tuple[int, ...], records: Argument) -> It
     wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts)
                for x in (a, b)) >= NARROW_SPAN
     config = SurveyConfig(a.reading, b.reading, wide)
-    yield later(survey, config, a.blocks + b.blocks, {"blocks_A": a.blocks, "words": _FRONT},
+    yield launch(survey, config, a.blocks + b.blocks, {"blocks_A": a.blocks, "words": _FRONT},
                  *_of_sides((a, b), lambda x: {**x.own.reading(x.operand, x.role, x.rows, x.k),
                                                **x.partial_sums}))
-    yield later(choice, wide, a.row_blocks + b.row_blocks,
+    yield launch(choice, wide, a.row_blocks + b.row_blocks,
                  {"blocks_A": a.row_blocks, "length": a.k, "R": records, "status": place(VERDICT),
                   "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_STATE},
                  *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": x.norms, "D": x.lowest,
@@ -300,7 +300,7 @@ def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
                          planes * x.rows * pitch * prod(batch.extents)))
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
     of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
-    return later(residues, config, sum(blocks), {"pitch": pitch // WORD, **of_first},
+    return launch(residues, config, sum(blocks), {"pitch": pitch // WORD, **of_first},
                   *values, _STATE)
 
 

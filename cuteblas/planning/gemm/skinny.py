@@ -101,7 +101,6 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
     """Columns of a tile, slices of K, and what that does."""
     steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.outputs
     blocks, extents = tiles_of_c(p, (_ROWS, columns)) * slices, (_ROWS, columns)
-    tiles = -(-blocks // device.multiprocessors)
     counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
     # Both operands come as float32, A is split into registers, B into three planes of shared
     # memory.
@@ -111,15 +110,13 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
         "TMA",
         **counted,
         converted=4 * steps * DEPTH * sum(extents),
-        passes=tiles * steps,
         ahead=STAGES[columns] - 1,
         gathered=steps
         * DEPTH
         / 32
         * sum(n for n, threads in zip(extents, by_threads, strict=True) if threads),
-        blocks=blocks,
         moved=compulsory_bytes(p),
-        **persistent(tiles, 0, 4 * _ROWS * columns, 0, device),
+        **persistent(blocks, steps, 0, (4 * _ROWS * columns, 0), device) | {"blocks": blocks},
         **added(slices, sums, _LAUNCHES)
     )
     return Choice(columns, slices, steps * DEPTH, blocks, work, f"128x{columns}, {slices} slices")

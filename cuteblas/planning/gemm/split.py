@@ -28,7 +28,7 @@ from ..operands import (
     OwnBatch,
     bind,
     compact,
-    later,
+    launch,
     of_triangle,
     operand_span,
     oriented,
@@ -400,12 +400,11 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[
                     launches=_LAUNCHES, prepared=prepared)
         for divided in divisions(tiles, most):
             if not divided or _FEWEST_STEPS * most <= divided * steps < 2**31:
-                own, blocks = (tiles / most, most) if divided else (-(-tiles // most),
-                                                                    min(tiles, most))
-                counted = persistent(own, divided, 4 * rows * columns, 4 * rows * columns, device)
-                yield Choice(tile, 1, p.k, blocks,
-                             work._replace(passes=own * steps, blocks=min(tiles, most), **counted),
-                             f"{rows}x{columns}, {divided} divided", divided)
+                of_c = 4 * rows * columns
+                counted = persistent(tiles, steps, divided, (of_c, of_c), device)
+                yield Choice(tile, 1, p.k, most if divided else min(tiles, most),
+                             work._replace(**counted), f"{rows}x{columns}, {divided} divided",
+                             divided)
 
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:
@@ -527,7 +526,7 @@ class _Splitting:
             values |= {"flags": flags, "flags_count": memory.flag_words}
         sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded
                   or name != "S"} for side, planes in (("A", a), ("B", b)))
-        return later(split_planes, config, blocks, values, *sides)
+        return launch(split_planes, config, blocks, values, *sides)
 
     def _product(self, p: GemmProblem, memory: _Memory) -> tuple[Launch, GemmSplitConfig]:
         """The launch that multiplies planes."""

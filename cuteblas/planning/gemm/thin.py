@@ -104,7 +104,7 @@ def _read(p: GemmProblem) -> _Read:
 
 
 def _registers(p: GemmProblem, tile: ThinTile) -> int:
-    """What a thread needs; short elements are converted in registers."""
+    """Registers of a thread; short elements are converted there."""
     (vm, vk), (rm, rk) = tile.values, tile.rest
     a, b, sums = (max(4, item) for item in (p.a.item, p.b.item, p.sum_bytes))
     of_b = tile.n * vk * rk * b * (2 if tile.stages > 1 else 1)

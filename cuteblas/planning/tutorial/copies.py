@@ -1,9 +1,10 @@
-"""The transposes of "CuTe Matrix Transpose" as variants: naive, through shared memory with bank
-conflicts, and without."""
+"""The transposes of "CuTe Matrix Transpose" as variants, naive, through shared memory with bank
+conflicts, and without; and copies and transposes by TMA: which problems the hardware takes, and the
+tensor maps for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd, prod
@@ -71,16 +72,16 @@ def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> flo
 
 def _kernel(
     name: str, item: int, predicated: bool, wide: bool
-) -> tuple[NaiveConfig | SharedConfig, GeneratedKernel]:
+) -> tuple[NaiveConfig | SharedConfig, Callable[[Any], GeneratedKernel]]:
     if name in ("read", "write"):
         naive = NaiveConfig(item, ALONG_N if name == "read" else ALONG_M, predicated, wide)
-        return naive, naive_transpose(naive)
+        return naive, naive_transpose
     layouts: dict[str, Layout | ComposedLayout] = {
         "conflict_read": Layout(TILE, (TILE[1], 1)), "conflict_write": Layout(TILE, (1, TILE[0])),
         "padded": padded(item),
         "swizzled": swizzled(item)}
     shared = SharedConfig(item, name, layouts[name], predicated, wide)
-    return shared, shared_transpose(shared)
+    return shared, shared_transpose
 
 
 def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bool,
@@ -91,11 +92,11 @@ def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bo
             f"{problem.variant} has no predicates: M must be a multiple of {TILE[0]} and N of {TILE[1]}, "
             f"got {m.extent} x {n.extent}"
         )
-    config, kernel = _kernel(name, problem.itemsize, predicated, is_wide((m, n)))
+    config, generator = _kernel(name, problem.itemsize, predicated, is_wide((m, n)))
     blocks = -(-m.extent // TILE[0]) * -(-n.extent // TILE[1])
     S = View(Argument("src", offset=offsets[0] * problem.itemsize), (m.src, 1))
     D = View(Argument("dst", offset=offsets[1] * problem.itemsize), (1, n.dst))
-    made = launch(kernel, (blocks, 1, 1), S=S, D=D, M=m.extent, N=n.extent)
+    made = launch(generator, config, blocks, S=S, D=D, M=m.extent, N=n.extent)
     return Plan(problem, device, str(problem.variant), config, (made,), reason=reason,
                 seconds=expected_seconds(str(problem.variant), problem, device))
 
@@ -181,11 +182,11 @@ def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | T
              blocks: int,
              values: dict[str, Any], reason: str) -> Plan:
     """The plan of one launch."""
-    kernel = tma_copy(config) if isinstance(config, TmaCopyConfig) else tma_transpose(config)
+    generator = tma_copy if isinstance(config, TmaCopyConfig) else tma_transpose
     notes = {f"tensor map {name}": _described(view.map.tensor_map)
              for name, view in values.items() if isinstance(view, View) and view.map}
     return Plan(problem, device, str(problem.variant), config,
-                (launch(kernel, (blocks, 1, 1), values),), reason=reason, notes=notes,
+                (launch(generator, config, blocks, values),), reason=reason, notes=notes,
                 seconds=expected_seconds("tma_", problem, device))
 
 

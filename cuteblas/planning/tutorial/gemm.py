@@ -1,4 +1,5 @@
-"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores.
+"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores;
+of CuTe's GEMM tutorial, and of the naive tiled product.
 
 A policy is what the article calls one: extents of the block tile and of the thread tile, and the
 step along K. Everything else follows: how many threads, how warps tile the block, how a thread's
