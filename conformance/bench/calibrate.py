@@ -62,10 +62,9 @@ from cuteblas.cli.terminal import wrapped
 from cuteblas.cli.workers import Workers
 from cuteblas.planning.cost import CostError
 from cuteblas.planning.cost.fit import Measured, Regret, fit, regrets
-from cuteblas.planning.devices import DEVICES, device_named
+from cuteblas.planning.floors import duration
 from cuteblas.planning.plan import Alternative
-from cuteblas.planning.problem import H200, DeviceInfo, GemmProblem
-from cuteblas.planning.quantities import duration
+from cuteblas.planning.problem import DEVICES, H200, DeviceInfo, GemmProblem, device_named
 
 from .samples import random_samples
 

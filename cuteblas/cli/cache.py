@@ -12,7 +12,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from .._cache import Part, cache_directory, clear, export_to, import_from, usage
-from ..planning.devices import DEVICES, device_named
+from ..planning.problem import DEVICES, device_named
 from .command import CommandError, Parser
 
 _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs",

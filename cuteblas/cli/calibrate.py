@@ -29,11 +29,11 @@ import numpy as np
 from .. import runtime
 from ..planning.cost import Costs, written
 from ..planning.cost.fit import Measured, Regret, fit, regrets
+from ..planning.floors import duration
 from ..planning.gemm.contraction import alternatives
 from ..planning.gemm.dispatch import gemm_choice
 from ..planning.plan import Alternative, Plan
 from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem
-from ..planning.quantities import duration
 from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
 from ..runtime.ring import processors as usable

@@ -19,7 +19,7 @@ import numpy as np
 from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
 from ..functions import stats
-from ..planning.quantities import duration
+from ..planning.floors import duration
 from .machines import Gpu, Host, medians
 
 _WORD = 16                              # bytes: of an address, the remainder by this is kept

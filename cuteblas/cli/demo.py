@@ -20,7 +20,7 @@ import numpy as np
 from .. import emulator, runtime
 from .._cache import usage
 from ..functions import Explanation, ascontiguousarray, backend, explain, explain_copy, matmul
-from ..planning.quantities import duration
+from ..planning.floors import duration
 from .command import PROGRAM, CommandError, Parser
 from .data import Task, task
 from .explain import show

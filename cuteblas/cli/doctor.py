@@ -18,8 +18,7 @@ from .._cache import cache_directory, usable_folder, usage
 from ..array import numpy_loops
 from ..engines.settings import answered_libraries
 from ..planning.cost.hosts import HOST
-from ..planning.devices import is_measured
-from ..planning.problem import DeviceInfo
+from ..planning.problem import DeviceInfo, is_measured
 from ..runtime import (
     DriverError,
     MissingDependency,

@@ -28,8 +28,7 @@ from ..functions import Explanation
 from ..functions.algorithms import PRECISIONS, Algorithm, check_variant
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
-from ..planning.devices import DEVICES
-from ..planning.problem import H200
+from ..planning.problem import DEVICES, H200
 from .command import CommandError, Parser
 from .permutations import permutation
 from .pictures import picture

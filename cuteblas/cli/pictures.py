@@ -9,7 +9,7 @@ from typing import Any
 from ..kernels.copy.tiles import TransposeConfig
 from ..layout import Layout, size
 from ..planning import Plan
-from ..planning.pictures import owners
+from ..planning.pages import owners
 from ..tutorial.transpose import TILE, SharedConfig
 from .terminal import Paint, side_by_side
 

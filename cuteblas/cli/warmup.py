@@ -18,7 +18,7 @@ from argparse import Namespace
 
 from ..functions.algorithms import PRECISIONS
 from ..functions.warmup import warmup
-from ..planning.devices import DEVICES
+from ..planning.problem import DEVICES
 from .command import CommandError, Parser
 from .explain import shapes
 

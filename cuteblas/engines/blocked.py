@@ -128,7 +128,7 @@ def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], 
             cores: int) -> Method | None:
     """The method of a copy on so many cores; ``None`` if NumPy makes it."""
     nbytes = prod(shape) * itemsize
-    from ..planning.modes import merged
+    from ..planning.problem import merged
 
     modes = tuple(sorted(merged(tuple(zip(shape, dst, src, strict=True))),
                          key=lambda mode: -abs(mode[1])))

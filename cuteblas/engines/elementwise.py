@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._dtypes import dtype, element_of
-from ..planning.modes import merged
-from ..planning.problem import GemmProblem
+from ..planning.problem import GemmProblem, merged
 from .memory import Memory
 from .problems import Matrix, folded_problem
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..planning.modes import merged
+from ..planning.problem import merged
 from ..runtime.peers import Lane, Mode, Peers
 from .cuda import CUDA, spare_memory
 from .execution import Execution

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._cache import cache_directory, find, keep
 from .._forks import surviving
-from ..planning.quantities import duration
+from ..planning.floors import duration
 from .counters import tally
 from .settings import planned_under_the_limit
 

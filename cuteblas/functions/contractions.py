@@ -14,8 +14,7 @@ from .._dtypes import dtype
 from ..engines.execution import Execution
 from ..engines.memory import Ints, Memory, contiguous_strides
 from ..engines.problems import Staged, readable, writable
-from ..planning.modes import merged
-from ..planning.problem import Operand, ReductionProblem, Storage
+from ..planning.problem import Operand, ReductionProblem, Storage, merged
 from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
 from .subscripts import whole_path

@@ -29,7 +29,7 @@ from .routing import COPY, UFUNC, NumpyCall, Resolved, reason_of, resolve, resol
 from .signatures import Card, EpilogueLike, Order, Precision
 
 if TYPE_CHECKING:
-    from ..planning.estimates import Estimate
+    from ..planning.floors import Estimate
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
@@ -96,7 +96,7 @@ class Explanation:
         return None if self.plan is None else self._expected(self.plan)
 
     def _expected(self, plan: Plan) -> Estimate:
-        from ..planning.estimates import estimate
+        from ..planning.floors import estimate
 
         found = estimate(plan)
         return found if found.seconds is None else replace(found, seconds=found.seconds
@@ -284,7 +284,7 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
 
 def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
     """The expected time of a copy that changes the type or the order of elements."""
-    from ..planning.estimates import casting_seconds
+    from ..planning.floors import casting_seconds
 
     return casting_seconds(x.size * (x.dtype.itemsize + y.dtype.itemsize), device)
 
@@ -406,8 +406,8 @@ def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
     """
     if device is None:
         return None
-    from ..planning.devices import device_named
     from ..planning.problem import DeviceInfo as Info
+    from ..planning.problem import device_named
 
     return device if isinstance(device, Info) else device_named(device)
 

@@ -1,13 +1,19 @@
-"""The least time that a device needs for a problem: the larger of its arithmetic and its compulsory
-traffic."""
+"""The least time that a device needs for a problem, the larger of its arithmetic and its compulsory
+traffic; the expected time of a plan beside it; and how times and quantities are written.
+
+A plan carries the time of what its family counts (:mod:`~cuteblas.planning.cost.work`). How near
+such times come to measurements stands in docs/performance/README.md.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from .._dtypes import dtype as element
+from .plan import Plan
 from .problem import (
     ChainProblem,
     ContractionProblem,
@@ -19,7 +25,8 @@ from .problem import (
     ReductionProblem,
 )
 
-__all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
+__all__ = ["Estimate", "Floor", "casting_seconds", "compulsory_bytes", "duration", "estimate",
+           "floor_of", "multiply_adds_per_clock", "quantity", "touched_bytes"]
 
 # Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute
 # capability (CUDA C++ Programming Guide, "Arithmetic Instructions").
@@ -126,3 +133,107 @@ def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:
     per_clock = device.multiprocessors * device.clock_hz
     seconds = sum(p.flops / (2 * _rate(p, family, device) * per_clock) for p in products)
     return Floor(problem.flops, moved, seconds, moved / device.bandwidth)
+
+
+_PREFIXES = ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""), (-3, "m"),
+             (-6, "u"), (-9, "n"), (-12, "p"))
+
+
+def quantity(value: float, unit: str) -> str:
+    """A quantity with three digits and the prefix of its unit.
+
+    Examples
+    --------
+    >>> quantity(2.75e-3, "s"), quantity(999.6e-6, "s"), quantity(0, "s"), quantity(137438953472, "flop")
+    ('2.75 ms', '1 ms', '0 s', '137 Gflop')
+    """
+    rounded = float(f"{value:.3g}")
+    for exponent, prefix in _PREFIXES:
+        if abs(rounded) >= 10.0**exponent:
+            number = rounded / 10.0**exponent
+            return f"{number:.0f} {prefix}{unit}" if abs(number) >= 1000 else f"{number:.3g} {prefix}{unit}"
+    return f"{rounded:.3g} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """A time: from two minutes on in minutes, hours and days.
+
+    Examples
+    --------
+    >>> duration(6.644e-4), duration(37.2e3)
+    ('664 us', '10.3 h')
+    """
+    for length, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * length:
+            number = float(f"{seconds / length:.3g}")
+            return f"{number:,.0f} {unit}" if number >= 1000 else f"{number:.3g} {unit}"
+    return quantity(seconds, "s")
+
+
+_SECTOR = 32             # bytes
+_SHORT, _HALF = 30, 0.5  # launches; what takes no longer and is not half its floor waits for
+                         # others, or the last blocks
+
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan is expected to take.
+
+    Attributes
+    ----------
+    seconds : float or None
+        Of all launches; ``None`` where a caller overruled the family's choice and there is no
+        model.
+    floor : Floor
+        The least that any kernel takes.
+    bound : {"arithmetic", "memory traffic", "latency", "nothing"}
+        What the time is spent on: the larger part of the floor, or, of short calls, waiting: for
+        launches, for memory, for the last blocks.
+    """
+
+    seconds: float | None
+    floor: Floor
+    bound: str
+
+
+def estimate(plan: Plan) -> Estimate:
+    """What a plan is expected to take: what its family says, and no less than the floor."""
+    floor = floor_of(plan.problem, plan.family, plan.device)
+    if plan.family == "nothing":
+        return Estimate(0.0, floor, "nothing")
+    if plan.seconds is None:
+        return Estimate(None, floor, floor.limit)
+    # Arrays that are in L2 may be read faster, those of a first call not.
+    least = 0.0 if isinstance(plan.problem, ReductionProblem) else floor.traffic_s
+    seconds = max(plan.seconds, floor.arithmetic_s, least)
+    waits = seconds <= plan.device.seconds(launches=_SHORT) and floor.seconds < _HALF * seconds
+    return Estimate(seconds, floor, "latency" if waits else floor.limit)
+
+
+def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
+    """The expected time of an elementwise kernel that reads and writes that many bytes."""
+    memory = device.fitted["memory"]
+    return device.seconds(0, 2, nbytes / memory["share of bandwidth"])
+
+
+def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:
+    """Bytes of the sectors of 32 that hold elements: what memory moves. Elements that broadcasting
+    repeats count once.
+
+    Parameters
+    ----------
+    shape, strides : sequence of int
+        Extents, and strides in elements.
+    item : int
+        Bytes of an element.
+    """
+    if 0 in shape:
+        return 0
+    modes = sorted((abs(s) * item, n) for n, s in zip(shape, strides, strict=True) if s and n > 1)
+    run = item                    # bytes from the first to the last of a run without unused sectors
+    while modes and modes[0][0] <= max(run, _SECTOR):
+        stride, extent = modes.pop(0)
+        run += stride * (extent - 1)
+    whole = run if not modes else -(-run // _SECTOR) * _SECTOR
+    return whole * prod(n for _s, n in modes)

@@ -48,7 +48,6 @@ __all__ = [
     "fused",
     "gemm_span",
     "gemm_values",
-    "later",
     "launch",
     "majorness",
     "of_triangle",
@@ -505,37 +504,29 @@ def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reac
 def bind(generator: Callable[[Any], GeneratedKernel], config: object, p: GemmProblem, blocks: int,
          roles: Roles | None = None, gate: int | None = None, **own: Any) -> Launch:
     """The launch of a kernel of a problem, which takes its values and the kernel's own."""
-    return later(generator, config, blocks, gemm_values(p, roles or {}, gate) | own)
+    return launch(generator, config, blocks, gemm_values(p, roles or {}, gate) | own)
 
 
-def later(generator: Callable[[Any], GeneratedKernel], config: object, blocks: int,
-          *groups: Mapping[str, Any], **named: Any) -> Launch:
-    """The launch of a kernel that is generated when it is needed, and takes what it declares of
-    these values."""
-    grid = blocks, 1, 1
-
-    def made() -> Launch:
-        kernel = generator(config)
-        return launch(kernel, grid, {name: value for group in (*groups, named)
-                                     for name, value in group.items() if name in kernel.signature})
-
-    return Launch.later(made, grid) if blocks <= _MOST_BLOCKS else made()
-
-
-def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping[str, Any],
-           **named: Any) -> Launch:
-    """The launch of a kernel that takes these values by name, and the number of blocks if it has a
-    parameter for it.
+def launch(generator: Callable[[Any], GeneratedKernel], config: object, blocks: int,
+           *groups: Mapping[str, Any], **named: Any) -> Launch:
+    """The launch of a kernel that is generated when it is needed: it takes what it declares of these
+    values, and the number of blocks if it has a parameter for it.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`~cuteblas.codegen.signature.Signature.bind`; and for more blocks than a grid can
-        have.
+        For more blocks than a grid can have; and as the kernel is generated, as
+        :meth:`~cuteblas.codegen.signature.Signature.bind`.
     """
-    if grid[0] > _MOST_BLOCKS:
-        raise ValueError(f"{kernel.name} needs {grid[0]} blocks; a grid has at most 2^31 - 1")
-    blocks = {"blocks": grid[0]} if "blocks" in kernel.signature else {}
-    values = kernel.signature.bind(*groups, blocks, **named)
-    return Launch(kernel, grid, tuple(x if isinstance(x, Argument) else Argument(value=x)
-                                      for x in values))
+    grid = blocks, 1, 1
+
+    def made() -> Launch:
+        kernel = generator(config)
+        if blocks > _MOST_BLOCKS:
+            raise ValueError(f"{kernel.name} needs {blocks} blocks; a grid has at most 2^31 - 1")
+        values = kernel.signature.bind({name: x for group in ({"blocks": blocks}, *groups, named)
+                                        for name, x in group.items() if name in kernel.signature})
+        return Launch(kernel, grid, tuple(x if isinstance(x, Argument) else Argument(value=x)
+                                          for x in values))
+
+    return Launch.later(made, grid) if blocks <= _MOST_BLOCKS else made()

@@ -181,7 +181,7 @@ class Plan:
     seconds : float or None
         The expected time of all launches, from the model that the family chooses with; ``None`` if
         a caller overruled the choice or there is no model.
-        :func:`~cuteblas.planning.estimates.estimate` weighs it against the floor.
+        :func:`~cuteblas.planning.floors.estimate` weighs it against the floor.
     copied : tuple of str
         Operands that the launches copy first, and why.
     fallback : str

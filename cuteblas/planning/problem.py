@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from .._dtypes import accumulator_of, dtype
 from .cost import Costs, costs_of
@@ -18,9 +19,10 @@ from .cost import Costs, costs_of
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
-__all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem",
-           "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Ints", "Modes", "Operand", "Pair",
-           "Problem", "ReductionProblem", "ScalarKind", "Storage", "Tensor", "transposed", "with_matrices"]
+__all__ = ["COPY_EFFICIENCY", "DEVICES", "H200", "ChainProblem", "ContractionProblem",
+           "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Ints", "Mode",
+           "Modes", "Operand", "Pair", "Problem", "ReductionProblem", "ScalarKind", "Storage",
+           "Tensor", "device_named", "is_measured", "merged", "transposed", "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call
@@ -262,8 +264,25 @@ class GemmProblem:
         return 2 * outputs * self.k * (4 if dtype(self.a.dtype).is_complex else 1)
 
 
+class _Several:
+    """Problems that are solved together."""
+
+    problems: tuple[Any, ...]
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """Those of all problems."""
+        for p in self.problems:
+            yield from p.tensors
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic operations."""
+        return sum(getattr(p, "flops", 0) for p in self.problems)
+
+
 @dataclass(frozen=True)
-class GroupedProblem:
+class GroupedProblem(_Several):
     """Products that do not depend on each other, of any extents and strides.
 
     Attributes
@@ -279,17 +298,6 @@ class GroupedProblem:
         """The address that a call supplies: that of a table with all others
         (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
         return ("table",)
-
-    @property
-    def tensors(self) -> Iterator[Tensor]:
-        """Those of all problems."""
-        for p in self.problems:
-            yield from p.tensors
-
-    @property
-    def flops(self) -> int:
-        """Arithmetic operations."""
-        return sum(p.flops for p in self.problems)
 
 
 def transposed(p: GemmProblem) -> GemmProblem:
@@ -539,7 +547,7 @@ class ReductionProblem:
 
 
 @dataclass(frozen=True)
-class ChainProblem:
+class ChainProblem(_Several):
     """Problems that are solved one after the other; the workspace holds what the next one needs of
     one before.
 
@@ -553,17 +561,6 @@ class ChainProblem:
 
     problems: tuple[Problem, ...]
     roles: tuple[str, ...]
-
-    @property
-    def tensors(self) -> Iterator[Tensor]:
-        """Those of all problems."""
-        for p in self.problems:
-            yield from p.tensors
-
-    @property
-    def flops(self) -> int:
-        """Arithmetic operations."""
-        return sum(getattr(p, "flops", 0) for p in self.problems)
 
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem | ChainProblem
@@ -628,3 +625,83 @@ COPY_EFFICIENCY = 0.87
 an H200."""
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 132, 232448, 1.98e9, 4.286e12, 62914560)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One mode of a permutation: extent, and strides in the source and in the target."""
+
+    extent: int
+    src: int
+    dst: int
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """In the source, and in the target."""
+        return self.src, self.dst
+
+
+def merged(modes: Modes) -> Modes:
+    """Merge pairs that are one mode in all tensors, and leave out extents of 1: the same group with
+    as few modes as possible.
+
+    Parameters
+    ----------
+    modes : tuple
+        A mode is its extent, followed by its stride in each tensor.
+
+    Returns
+    -------
+    tuple
+        At least one mode; of a group without modes, or of extents of 1, it is ``(1, 0, 0)``.
+    """
+    def continues(inner: tuple[int, ...], outer: tuple[int, ...]) -> bool:
+        return all(o == i * inner[0] for i, o in zip(inner[1:], outer[1:], strict=True))
+
+    left = [mode for mode in modes if mode[0] != 1]
+    while pair := next((p for p in permutations(left, 2) if continues(*p)), None):
+        inner, outer = pair
+        left.remove(inner)
+        left.remove(outer)
+        left.append((inner[0] * outer[0], *inner[1:]))
+    return tuple(left) or ((1, *(0 for _ in (modes[0][1:] if modes else range(2)))),)
+
+
+_KIB = 1 << 10
+
+
+def _card(name: str, arch: str, multiprocessors: int, shared_kib: int, clock_mhz: int, gb_s: int,
+          l2_mib: int) -> DeviceInfo:
+    return DeviceInfo(name, arch, multiprocessors, shared_kib * _KIB, clock_mhz * 1e6,
+                      COPY_EFFICIENCY * gb_s * 1e9, l2_mib * _KIB * _KIB)
+
+
+DEVICES = {
+    "a100": _card("NVIDIA A100-SXM4-80GB", "sm_80", 108, 163, 1410, 2039, 40),
+    "l40s": _card("NVIDIA L40S", "sm_89", 142, 99, 2520, 864, 96),
+    "rtx4090": _card("NVIDIA GeForce RTX 4090", "sm_89", 128, 99, 2520, 1008, 72),
+    "h100": _card("NVIDIA H100 80GB HBM3", "sm_90", 132, 227, 1980, 3352, 50),
+    "h200": H200,
+    "b200": _card("NVIDIA B200", "sm_100", 148, 227, 1965, 8000, 126),
+}
+"""By the name that ``device=`` and ``--device`` take."""
+
+
+def device_named(name: str) -> DeviceInfo:
+    """A card by its name, in capitals or not.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name.
+    """
+    found = DEVICES.get(name.lower().replace(" ", "").removeprefix("nvidia")) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(f"device is one of {', '.join(map(repr, DEVICES))}, got {name!r}")
+    return found
+
+
+def is_measured(device: DeviceInfo) -> bool:
+    """Whether the numbers that planners estimate with were fitted to measurements on such a
+    card."""
+    return device.fitted.device == device.name

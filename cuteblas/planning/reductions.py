@@ -12,19 +12,18 @@ from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from .floors import compulsory_bytes
-from .modes import merged
 from .operands import (
     NARROW_SPAN,
     batch_values,
     compact,
-    later,
+    launch,
     operand_span,
     power_of_two,
     vector_width,
     view,
 )
 from .plan import Argument, Launch, Plan, Workspace, place
-from .problem import DeviceInfo, Operand, ReductionProblem
+from .problem import DeviceInfo, Operand, ReductionProblem, merged
 
 __all__ = ["ReductionChoice", "plan_reduction", "reducing", "why_not_reduced"]
 
@@ -240,5 +239,5 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
     views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target),
                                                          ("Y", p.y, place("b"))) if x}
-    return later(reduce_modes, config, blocks, batch_values(p.batch), views, I=p.i, J=p.j,
+    return launch(reduce_modes, config, blocks, batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

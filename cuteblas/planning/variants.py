@@ -24,11 +24,9 @@ CHOSEN = "planning chooses it"
 _MODULES: tuple[str, ...] = (
     "gemm.dispatch",
     "copy.dispatch",
-    "tutorial.hierarchy",
     "tutorial.gemm",
     "gemm.contraction",
-    "tutorial.transpose",
-    "tutorial.tma",
+    "tutorial.copies",
 )
 
 

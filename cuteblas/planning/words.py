@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from .._dtypes import dtype
 from .cost.work import worth
-from .devices import is_measured
-from .estimates import Estimate, estimate
+from .floors import Estimate, duration, estimate, quantity
 from .plan import Plan
 from .problem import (
     ChainProblem,
@@ -19,8 +18,8 @@ from .problem import (
     Operand,
     Problem,
     ReductionProblem,
+    is_measured,
 )
-from .quantities import duration, quantity
 
 __all__ = ["kernel_words", "plan_rows", "time_words"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from .overlap import OverlappingLaunch
 from .tensor_maps import tensor_map_encoder
 
 if TYPE_CHECKING:
+    from ..codegen.kernel import GeneratedKernel
     from ..planning.plan import Launch, Plan
     from ..planning.problem import DeviceInfo
 
@@ -323,10 +324,13 @@ def executor(plan: Plan) -> Executor:
         return Executor(plan, 0, (), lambda *_: None)
     cuda = require("cupy").cuda
     ordinal = cuda.Device().id
-    for launch in plan.launches:
-        check_launch(launch, device_info(ordinal))
-    functions = [loaded.function for loaded in load_all([launch.kernel for launch in plan.launches],
-                                                        ordinal)]
+
+    def kernels() -> Iterator[GeneratedKernel]:
+        for launch in plan.launches:
+            check_launch(launch, device_info(ordinal))
+            yield launch.kernel
+
+    functions = [loaded.function for loaded in load_all(kernels(), ordinal)]
     # CuPy's binding takes plain integers and costs a quarter of cuda.bindings' (70 and 280 ns
     # beside what the driver takes).
     return Executor(plan, ordinal, functions, cuda.driver.launchKernel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .._forks import refuse_orphans, surviving
@@ -71,31 +71,29 @@ def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
     return load_all([kernel], ordinal)[0]
 
 
-def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
-    """Load several kernels, which are compiled side by side; other threads can load other kernels
-    meanwhile."""
-    refuse_orphans()
-    missing = {key: kernel for kernel in kernels if (key := _key(kernel, ordinal)) not in _loaded}
-    if missing and capturing():
-        name = next(iter(missing.values())).name
-        raise RuntimeError(
-            f"kernel {name} is not loaded on device {ordinal}, and kernels cannot be compiled or loaded during the "
-            "capture of a stream: call warmup, or run the operation once, before the capture"
-        )
-    for key, cubin in zip(missing, _compiled([*missing.values()], ordinal), strict=True):
-        with _lock:
-            if key not in _loaded:
-                _loaded[key] = _load(missing[key], ordinal, cubin)
-    return [_loaded[_key(kernel, ordinal)] for kernel in kernels]
-
-
-def _compiled(kernels: Sequence[GeneratedKernel], ordinal: int) -> Iterable[bytes]:
-    if len(kernels) < 2:
-        return [compile(kernel, _target(kernel, ordinal)) for kernel in kernels]
+def load_all(kernels: Iterable[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
+    """Load several kernels: each is compiled while those after it are generated and compiled; other
+    threads can load other kernels meanwhile."""
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(len(kernels)) as pool:
-        return list(pool.map(lambda kernel: compile(kernel, _target(kernel, ordinal)), kernels))
+    refuse_orphans()
+    keys, missing = [], {}
+    with ThreadPoolExecutor() as pool:
+        for kernel in kernels:
+            keys.append(key := _key(kernel, ordinal))
+            if key in _loaded or key in missing:
+                continue
+            if capturing():
+                raise RuntimeError(
+                    f"kernel {kernel.name} is not loaded on device {ordinal}, and kernels cannot be compiled or loaded "
+                    "during the capture of a stream: call warmup, or run the operation once, before the capture"
+                )
+            missing[key] = kernel, pool.submit(compile, kernel, _target(kernel, ordinal))
+    for key, (kernel, cubin) in missing.items():
+        with _lock:
+            if key not in _loaded:
+                _loaded[key] = _load(kernel, ordinal, cubin.result())
+    return [_loaded[key] for key in keys]
 
 
 def _target(kernel: GeneratedKernel, ordinal: int) -> str:

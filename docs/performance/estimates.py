@@ -27,7 +27,7 @@ from cuteblas.planning import (
     plan_gemm,
     plan_reduction,
 )
-from cuteblas.planning.estimates import estimate
+from cuteblas.planning.floors import estimate
 from cuteblas.planning.problem import H200
 
 DATA = Path(__file__).parent / "data"

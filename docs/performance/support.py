@@ -1,7 +1,7 @@
 """``python docs/performance/support.py`` prints the tables of docs/support.md: what planning
 chooses, by architecture and type.
 
-It needs no GPU: plans are made for the cards of ``cuteblas.planning.devices``.
+It needs no GPU: plans are made for the cards of ``cuteblas.planning.problem``.
 ``tests/test_documents.py`` compares the page with it.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cuteblas.planning import GemmProblem, Operand
-from cuteblas.planning.devices import DEVICES, is_measured
-from cuteblas.planning.estimates import estimate
+from cuteblas.planning.floors import estimate
 from cuteblas.planning.gemm.dispatch import plan_gemm
 from cuteblas.planning.plan import Plan
-from cuteblas.planning.problem import DeviceInfo
+from cuteblas.planning.problem import DEVICES, DeviceInfo, is_measured
 
 N = 4096
 TYPES = ("float32", "float64", "complex64", "complex128", "float16", "bfloat16", "int8", "int32",

@@ -11,7 +11,7 @@ import pytest
 from cuteblas import cli
 from cuteblas.cli import doctor, main
 from cuteblas.planning.cost import default_costs
-from cuteblas.planning.devices import DEVICES
+from cuteblas.planning.problem import DEVICES
 
 
 def test_help_lists_every_command(capsys):

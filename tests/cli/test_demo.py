@@ -12,7 +12,7 @@ import pytest
 
 from cuteblas import current_backend, emulator
 from cuteblas.cli import data, demo, main
-from cuteblas.planning.quantities import duration
+from cuteblas.planning.floors import duration
 
 from .fakes import FakeGpu
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import cuteblas.planning.gemm.mma as mma
-import cuteblas.planning.gemm.planes as planes
+import cuteblas.planning.gemm.skinny as planes
 import cuteblas.planning.gemm.skinny as skinny
 from cuteblas import emulator
 from cuteblas.codegen.mma import MMA_ATOMS, mma_atom
@@ -34,7 +34,7 @@ from cuteblas.planning.gemm.skinny import plan_skinny
 from cuteblas.planning.gemm.split import plan_guarded
 from cuteblas.planning.gemm.thin import THIN, plan_thin
 from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
-from cuteblas.planning.tutorial.tma import plan_tma_transpose
+from cuteblas.planning.tutorial.copies import plan_tma_transpose
 
 from ..kernels.engines import Strided, copy_problem, gemm_problem, place, plan_split
 

@@ -25,9 +25,8 @@ from cuteblas.planning import (
     Storage,
     plan_gemm,
 )
-from cuteblas.planning.devices import device_named
 from cuteblas.planning.operands import written
-from cuteblas.planning.problem import H200
+from cuteblas.planning.problem import H200, device_named
 
 SINGLE, HALF = Operand("float32", (96, 1)), Operand("float16", (96, 1))
 PROBLEM = GemmProblem(96, 96, 96, SINGLE, replace(SINGLE, strides=(1, 96)), SINGLE)

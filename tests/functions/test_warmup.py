@@ -13,8 +13,7 @@ from cuteblas._cache import usage
 from cuteblas.cli import main
 from cuteblas.functions.warmup import Recording, _classes, _read, _written
 from cuteblas.planning import CopyProblem, GemmProblem
-from cuteblas.planning.devices import DEVICES
-from cuteblas.planning.problem import ContractionProblem, GroupedProblem
+from cuteblas.planning.problem import DEVICES, ContractionProblem, GroupedProblem
 from cuteblas.runtime import compiler_version
 
 start = importlib.import_module("cuteblas.functions.warmup")

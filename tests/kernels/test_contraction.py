@@ -246,7 +246,7 @@ def test_every_tile(engine, monkeypatch, dtype, candidate):
     """Every tile on modes a little larger than it, so that tiles end in the middle of nested
     modes."""
     monkeypatch.setattr("cuteblas.planning.gemm.simt.candidates", lambda element: (candidate,))
-    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 10**9)
+    monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 10**9)
     plan_contraction.cache_clear()
     t = candidate
     a, b = operands("kabl,lckd->bdac", dtype, a=3, b=t.m // 3 + 4, c=t.n // 4 + 1, d=4, k=5,

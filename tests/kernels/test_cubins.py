@@ -42,7 +42,7 @@ from cuteblas.planning.gemm.simt import candidates, summing
 from cuteblas.planning.gemm.split import STAGES
 from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
 from cuteblas.planning.problem import GroupedProblem
-from cuteblas.planning.tutorial.hierarchy import POLICIES
+from cuteblas.planning.tutorial.gemm import POLICIES
 
 from ..gates.cubins import machine_code
 from ..pairs import sample

@@ -12,8 +12,8 @@ from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.gemm.family import Choice
 from cuteblas.planning.gemm.packing import packed_problem, plan_packed
-from cuteblas.planning.gemm.slices import Choice
 from cuteblas.planning.gemm.wgmma import TILES_OF_TWO_WORDS, WgmmaTile, why_not_wgmma
 from cuteblas.planning.problem import Fusion
 

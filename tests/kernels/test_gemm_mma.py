@@ -194,7 +194,7 @@ def test_batches(engine, batch, dtype):
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
 @pytest.mark.parametrize("c_order", "CF")
 def test_slices_of_k_are_added_in_order(engine, monkeypatch, dtype, c_order):
-    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
+    monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 32)
     rng = np.random.default_rng(8)
     k = {"int8": 16_000, "complex128": 1500}.get(dtype, 4000)
     plan = run(engine, values(rng, (33, k), dtype), values(rng, (k, 40), dtype), alpha=3, beta=2,
@@ -266,7 +266,7 @@ def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, one_tile
 @pytest.mark.parametrize("k, without", [(976, True), (968, False)])
 def test_slices_of_k_without_predicates(engine, monkeypatch, one_tile, k, without):
     tile = next(mma_tiles(mma_atom("complex128", "sm_90"), H200))
-    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
+    monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 32)
     one_tile(tile)
     rng = np.random.default_rng(18)
     plan = run(engine, values(rng, (tile.m, k), "complex128"),
@@ -425,7 +425,7 @@ def test_only_some_rows_that_begin_inside_of_words(engine, dtype, a_order, b_ord
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 def test_slices_of_rows_that_begin_inside_of_words(engine, monkeypatch, orders):
-    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
+    monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 32)
     rng = np.random.default_rng(33)
     a, b = values(rng, (35, 1001), "float16"), values(rng, (1001, 17), "float16")
     pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 17), np.nan, "f2"))

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import cuteblas.planning.gemm.mma as mma
-import cuteblas.planning.gemm.planes as planes
+import cuteblas.planning.gemm.skinny as planes
 from cuteblas.codegen.mma import SPLIT_ATOMS
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.mma import thin_tiles
-from cuteblas.planning.gemm.planes import plan_planes, why_not_planes
+from cuteblas.planning.gemm.skinny import plan_planes, why_not_planes
 
 from .test_gemm_skinny import random, units
 from .test_gemm_split import hopper, product
@@ -22,7 +22,7 @@ TILES = [(atom.element, tile) for atom in SPLIT_ATOMS for tile in thin_tiles(ato
 @pytest.fixture(autouse=True)
 def short_sums(monkeypatch):
     """Sums of any length: what is multiplied is as exact."""
-    monkeypatch.setattr(planes, "LEAST_K", 1)
+    monkeypatch.setattr(planes, "LEAST_K_BY_MMA", 1)
 
 
 def limit(k):
@@ -85,7 +85,7 @@ def shape_of(m, n, k, dtype="float32", **kinds):
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_what_is_planned(monkeypatch, dtype):
-    monkeypatch.setattr(planes, "LEAST_K", 16)
+    monkeypatch.setattr(planes, "LEAST_K_BY_MMA", 16)
     plan = plan_gemm(shape_of(1_000_000, 16, 32, dtype), H200)
     assert plan.family == "gemm_skinny" and plan.config.tile.n == 16 and plan.config.slices == 1
     assert plan.launches[0].kernel.name.startswith("gemm_mma") and plan.launches[0].grid[0] < plan.config.blocks
@@ -104,7 +104,7 @@ def test_what_is_planned(monkeypatch, dtype):
                                          ({"alpha": "zero"}, "nothing to multiply"),
                                          ({"k": 0}, "nothing to multiply"),])
 def test_what_is_refused(monkeypatch, change, why):
-    monkeypatch.setattr(planes, "LEAST_K", 16)
+    monkeypatch.setattr(planes, "LEAST_K_BY_MMA", 16)
     kinds = {"m": 1000, "n": 64, "k": 1024, **change}
     problem = shape_of(kinds.pop("m"), kinds.pop("n"), kinds.pop("k"), **kinds)
     assert why in (why_not_planes(problem, H200) or "")

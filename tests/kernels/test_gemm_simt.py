@@ -149,7 +149,7 @@ def test_every_tile(engine, monkeypatch, dtype, candidate):
     """Every tile that planning can choose, on a ragged problem a little larger than it, in the
     orders that load it differently."""
     monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
-    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 10**9)
+    monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 10**9)
     rng = np.random.default_rng(12)
     t = candidate
     # C is row-major, so the plan transposes the problem

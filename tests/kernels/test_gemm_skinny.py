@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 import cuteblas.planning.gemm.mma as mma
-import cuteblas.planning.gemm.planes as planes
 import cuteblas.planning.gemm.skinny as skinny
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
-from cuteblas.planning.gemm.planes import plan_planes
 from cuteblas.planning.gemm.simt import plan_simt
-from cuteblas.planning.gemm.skinny import plan_skinny, why_not_skinny
+from cuteblas.planning.gemm.skinny import plan_planes, plan_skinny, why_not_skinny
 from cuteblas.planning.problem import Fusion
 
 from . import test_gemm_split_complex as of_complex
@@ -29,7 +27,7 @@ from .test_gemm_split import units as units_of_real
 def short_sums(monkeypatch):
     """Sums of any length, by the kernel of its own: what is multiplied is as exact, but the
     emulator is slow."""
-    monkeypatch.setattr(planes, "LEAST_K", 1)
+    monkeypatch.setattr(skinny, "LEAST_K_BY_MMA", 1)
     monkeypatch.setattr(skinny, "LEAST_K", 1)
 
 

@@ -117,9 +117,9 @@ def write_all(value, *, checks=False, reports=False, gate=None, element="float32
 
 def writes(p, value, gate=None, **values):
     """The launch of :func:`write_all`."""
-    kernel = write_all(value, gate=gate, checks="SX" in values, reports="X" in values,
-                       element=p.c.dtype)
-    return launch(kernel, (-(-p.m // (2 * WARP)), 1, 1),
+    kernel = partial(write_all, gate=gate, checks="SX" in values, reports="X" in values,
+                     element=p.c.dtype)
+    return launch(kernel, value, -(-p.m // (2 * WARP)),
                   {"C": View(place("c"), p.c.strides), "M": p.m, "N": p.n, **values},
                   gate_values(gate))
 
@@ -130,8 +130,8 @@ def by_records(p):
     reads, values, at = [], {"status": Argument(role=VERDICT)}, 0
     for name, role, count in (("SX", "a", p.m * p.k), ("SY", "b", p.n * p.k)):
         blocks, records = -(-count // WARP), Argument(role="workspace", offset=at)
-        reads.append(launch(read_numbers(), (blocks, 1, 1), X=View(place(role), (1,)),
-                            S=View(records, (1,)), M=count))
+        reads.append(launch(lambda _: read_numbers(), None, blocks,
+                            X=View(place(role), (1,)), S=View(records, (1,)), M=count))
         values |= {name: records, f"{name}_count": blocks}
         at += 8 * blocks
     native = plan_simt(p, H200, gate=NATIVE)

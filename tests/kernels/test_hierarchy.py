@@ -7,7 +7,7 @@ import pytest
 
 from cuteblas.layout import CountingIterator, Layout, Tensor, size
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.tutorial.hierarchy import POLICIES
+from cuteblas.planning.tutorial.gemm import POLICIES
 from cuteblas.planning.variants import variants
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random

@@ -11,7 +11,7 @@ from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.copy.tiles import TransposeConfig, transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 from cuteblas.planning.copy.dispatch import canonical_modes
-from cuteblas.planning.modes import Mode
+from cuteblas.planning.problem import Mode
 
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, move, scrambled

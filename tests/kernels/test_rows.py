@@ -7,7 +7,7 @@ from math import gcd
 import numpy as np
 import pytest
 
-import cuteblas.planning.gemm.planes as planes
+import cuteblas.planning.gemm.skinny as planes
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.mma import mma_atom, split_atom
 from cuteblas.kernels.common import OperandAccess
@@ -16,8 +16,8 @@ from cuteblas.planning import H200
 from cuteblas.planning.gemm import mma, simt
 from cuteblas.planning.gemm.dispatch import gemm_alternatives
 from cuteblas.planning.gemm.mma import mma_tiles, plan_mma, thin_tiles
-from cuteblas.planning.gemm.planes import plan_planes
 from cuteblas.planning.gemm.simt import candidates, plan_simt
+from cuteblas.planning.gemm.skinny import plan_planes
 
 from .engines import check_product, gemm_problem, place, random
 from .moves import counted
@@ -43,8 +43,8 @@ def name(x):
 @pytest.fixture
 def planner(monkeypatch):
     """Plans by a family with nothing but a tile to choose."""
-    monkeypatch.setattr(planes, "LEAST_K", 1)
-    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 10**9)
+    monkeypatch.setattr(planes, "LEAST_K_BY_MMA", 1)
+    monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 10**9)
 
     def of(family, tile):
         if family == "simt":

@@ -9,17 +9,15 @@ import pytest
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.copy.dispatch import copy_alternatives
-from cuteblas.planning.cost import CostError, costs_from, costs_of, default_costs, written
+from cuteblas.planning.cost import RANGES, CostError, costs_from, costs_of, default_costs, written
 from cuteblas.planning.cost.fit import Measured, fit, regrets
-from cuteblas.planning.cost.numbers import RANGES
 from cuteblas.planning.cost.work import Work, worth
-from cuteblas.planning.devices import DEVICES, is_measured
 from cuteblas.planning.gemm import dispatch
 from cuteblas.planning.gemm.dispatch import gemm_alternatives, gemm_choice
-from cuteblas.planning.gemm.family import Family, Made
+from cuteblas.planning.gemm.family import Choice, Family, Made
 from cuteblas.planning.gemm.simt import SIMT, plan_simt
-from cuteblas.planning.gemm.slices import Choice
 from cuteblas.planning.gemm.split import GUARDED
+from cuteblas.planning.problem import DEVICES, is_measured
 
 UNIT, INT32, BOOL = (f"fused multiply-adds{of}: share of rate"
                      for of in ("", " of int32", " of bool"))

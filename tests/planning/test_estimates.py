@@ -20,13 +20,17 @@ from cuteblas.planning import (
     plan_gemm,
     plan_reduction,
 )
-from cuteblas.planning.devices import DEVICES, device_named
-from cuteblas.planning.estimates import casting_seconds, estimate, touched_bytes
-from cuteblas.planning.floors import floor_of
+from cuteblas.planning.floors import (
+    casting_seconds,
+    duration,
+    estimate,
+    floor_of,
+    quantity,
+    touched_bytes,
+)
 from cuteblas.planning.gemm.contraction import contraction_problem, plan_contraction
 from cuteblas.planning.gemm.grouped import plan_grouped
-from cuteblas.planning.problem import GroupedProblem
-from cuteblas.planning.quantities import duration, quantity
+from cuteblas.planning.problem import DEVICES, GroupedProblem, device_named
 from cuteblas.planning.variants import variants
 from cuteblas.planning.words import kernel_words, time_words
 

@@ -28,10 +28,10 @@ from cuteblas.planning import (
     plan_gemm,
     plan_reduction,
 )
-from cuteblas.planning.devices import DEVICES
 from cuteblas.planning.gemm.dispatch import PRECISIONS, _rows, _timed
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.problem import (
+    DEVICES,
     ContractionProblem,
     DeviceInfo,
     Fusion,

@@ -371,9 +371,8 @@ def test_a_kernel_is_loaded_once_per_device(fake_cupy, monkeypatch):
         return loading.LoadedKernel(len(loads), None)
     monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "_load", load)
-    monkeypatch.setattr(
-        loading, "_compiled", lambda kernels, ordinal: [kernel.name.encode() for kernel in kernels]
-    )
+    monkeypatch.setattr(loading, "compile", lambda kernel, target: kernel.name.encode())
+    monkeypatch.setattr(loading, "_target", lambda kernel, ordinal: kernel.arch)
     got = [loading.load(kernel, ordinal).function for kernel, ordinal in
            ((MULTIPLY, 0), (REVERSE, 0), (replace(MULTIPLY), 0), (MULTIPLY, 1), (MULTIPLY, 0))]
     assert got == [1, 2, 1, 3, 1] and loads == [("multiply", 0), ("reverse", 0), ("multiply", 1)]
@@ -397,6 +396,22 @@ def test_kernels_of_a_plan_are_compiled_side_by_side(fake_cupy, monkeypatch):
     assert got == [8, 7, 8] and sorted(compiled) == ["multiply", "reverse"]
     assert [loaded.function for loaded in loading.load_all([REVERSE, MULTIPLY],
                                                            0)] == [7, 8] and len(compiled) == 2
+
+
+def test_a_kernel_is_generated_while_the_one_before_it_is_compiled(fake_cupy, monkeypatch):
+    generated = threading.Event()
+
+    def kernels():
+        yield MULTIPLY
+        generated.set()
+        yield REVERSE
+
+    monkeypatch.setattr(loading, "_loaded", {})
+    monkeypatch.setattr(loading, "compile", lambda kernel, target: generated.wait(10))
+    monkeypatch.setattr(loading, "_target", lambda kernel, ordinal: kernel.arch)
+    monkeypatch.setattr(loading, "_load",
+                        lambda kernel, ordinal, cubin: loading.LoadedKernel(cubin, None))
+    assert [loaded.function for loaded in loading.load_all(kernels(), 0)] == [True, True]
 
 
 MULTIPLY_ARGUMENTS = multiply_plan(1).launches[0].arguments

@@ -27,7 +27,7 @@ from cuteblas.blas.arguments import Arguments
 from cuteblas.engines.settings import BACKENDS, Backend
 from cuteblas.functions import signatures
 from cuteblas.functions.epilogues import as_bound
-from cuteblas.planning.devices import DEVICES
+from cuteblas.planning.problem import DEVICES
 from tests.test_documents import BLOCK, CELL, FILES, ROOT
 from tests.test_examples import NAMES, found
 

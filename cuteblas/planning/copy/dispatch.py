@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import gcd, prod
@@ -19,10 +19,9 @@ from ...kernels.copy.short_rows import (
 )
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..modes import Mode, merged
-from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, later, power_of_two
+from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch, power_of_two
 from ..plan import Alternative, Argument, Plan
-from ..problem import CopyProblem, DeviceInfo
+from ..problem import CopyProblem, DeviceInfo, Mode, Pair, merged
 from ..variants import CHOSEN, Variant, variant
 from .cost import CopyConfigs, CopyWork, TileConfigs, work_of
 from .rearrange import Boxes, Permuted, boxes_of, laid_out
@@ -118,13 +117,6 @@ class _Copy:
         """The modes but some."""
         return [m for q, m in enumerate(self.modes) if q not in tiled]
 
-    def is_wide(self, beyond: Mapping[int, int]) -> bool:
-        """Whether offsets need 64 bits where addresses lie so many elements beyond modes:
-        predicates stop threads, not addresses.
-        """
-        return is_wide([replace(m, extent=m.extent + beyond.get(q, 0))
-                        for q, m in enumerate(self.modes)])
-
     def wider(self) -> _Copy | None:
         """The same of wider elements, if those of the first mode are one of these and others are
         transposed."""
@@ -140,10 +132,15 @@ class _Copy:
         return replace(self, item=nbytes, modes=tuple(_by_words(m, n) for m in others),
                        offsets=(self.offsets[0] // n, self.offsets[1] // n))
 
-    def tiles(self, config: TileConfigs, q: int, reason: str) -> CopyKernel:
-        """The kernel whose tiles lie along the first mode and mode ``q``, if that is another
-        one.
+    def tiles(self, config: TileConfigs, q: int, reason: str,
+              beyond: Pair = (0, 0)) -> CopyKernel:
+        """The kernel whose tiles lie along the first mode and mode ``q``, if that is another one.
+        Addresses lie so many elements beyond them: predicates stop threads, not addresses.
         """
+        reached, batch = dict(zip((q, 0), beyond[::-1], strict=True)), self.others(0, q)
+        wide = is_wide([replace(m, extent=m.extent + reached.get(i, 0))
+                        for i, m in enumerate(self.modes)])
+        config = replace(config, modes=len(batch), wide=wide)
         (first, other), scale, halo = (self.modes[0], self.modes[q] if q else Mode(1, 0, 0)), 1, 0
         if isinstance(config, CopyConfig):
             scale, (along, across) = config.word // self.item, config.tile
@@ -157,7 +154,6 @@ class _Copy:
             if isinstance(config, TransposeConfig):
                 scale, halo = config.scale, config.halo
             counted = [("J", other), ("I", first)]
-        batch = self.others(0, q)
         tiles = -(-(first.extent + halo) // along) * -(-other.extent // across)
         extents = [min({q: across, 0: along}.get(i, 1), m.extent)
                    for i, m in enumerate(self.modes)]
@@ -187,7 +183,7 @@ class _Copy:
                                       strides, steps),
                            f"{name}_lowest": sum(min(0, reach) for reach in reaches),
                            f"{name}_end": 1 + sum(max(0, reach) for reach in reaches)}
-            each = later(_KERNELS[type(final)], final, blocks, values,
+            each = launch(_KERNELS[type(final)], final, blocks, values,
                          batch_values(tuple(m.extent for m in reversed(batch))))
             return Plan(self.problem, self.device, family, final, (each,), reason=reason,
                         seconds=work.seconds(self.device), works=(work,))
@@ -343,28 +339,25 @@ def _straight(copy: _Copy) -> CopyKernel:
     along = first.extent * item // word
     width = 1024 if rows == 1 else next((n for n in (1024, 256, 64) if along >= n), 32)
     tile = width, 1024 // width
-    config = CopyConfig(word, tile, 256, first.src == 1, first.dst == 1, len(copy.others(0, q)),
-                        is_wide(modes))
-    return copy.tiles(config, q,
+    return copy.tiles(CopyConfig(word, tile, 256, first.src == 1, first.dst == 1), q,
                       f"both sides run along the same mode: vectors of {word} bytes straight "
                       f"through registers, tile {tile} vectors")
 
 
 def _ragged_copy(copy: _Copy, q: int, rows: int) -> CopyKernel:
     """A copy of small elements between rows that begin anywhere."""
-    item, vector, others = copy.item, VECTOR_BYTES // copy.item, copy.others(0, q)
+    item, vector = copy.item, VECTOR_BYTES // copy.item
     vectors = -(-(copy.modes[0].extent + vector - 1) // vector)
-    large = -(-vectors // 32) * -(-rows // 16) * prod(m.extent for m in others)
+    large = -(-vectors // 32) * -(-rows // 16) * prod(m.extent for m in copy.others(0, q))
     enough = large >= _RAGGED_COPY_BLOCKS * copy.device.multiprocessors
     tile = (256, 1) if rows < 8 else (32, 16 if enough else 8)
-    beyond = {q: tile[1], 0: 1 + 2 * tile[0] * vector}
-    config = CopyConfig(item, tile, modes=len(others), wide=copy.is_wide(beyond), anywhere=True)
     elements = tile[0] * vector, tile[1]
     return copy.tiles(
-        config,
+        CopyConfig(item, tile, anywhere=True),
         q,
         f"both sides run along the same mode, and rows begin anywhere: tile {elements}, "
-        "writes of 16 bytes, each read as the 4-byte words that cover it"
+        "writes of 16 bytes, each read as the 4-byte words that cover it",
+        (1 + 2 * elements[0], tile[1])
     )
 
 
@@ -457,12 +450,8 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
     # before the next one begins: so rows of the target are written in order through all of them.
     inner = sum(m.dst < mode_j.dst for m in others)
     config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, True, rowwise,
-                             len(others),
-                             group=1 if inner else tiling.group, inner=inner,
+                             len(others), group=1 if inner else tiling.group, inner=inner,
                              min_blocks=tiling.min_blocks, cut=cut)
-    # Addresses, not accesses, may be outside.
-    beyond = {j: 1 + config.tile[0], 0: 1 + 2 * config.rows} if ragged else {}
-    config = replace(config, wide=copy.is_wide(beyond))
     if ragged:
         reason = (
             f"source and target run along different modes, and rows begin anywhere: tiles of "
@@ -472,7 +461,8 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
     else:
         reason = (f"source and target run along different modes: tiles of {config.tile} elements "
                   f"through swizzled shared memory, reads of {load} and writes of {store} bytes")
-    return copy.tiles(config, j, reason)
+    return copy.tiles(config, j, reason,
+                      (1 + 2 * config.rows, 1 + config.tile[0]) if ragged else (0, 0))
 
 
 def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
@@ -493,14 +483,13 @@ def _twos(n: int) -> int:
 
 def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
     item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
-    modes = len(copy.others(0, j))
     most, longest = _SHORT_ROWS_WORDS[item]
 
     def shape(along_i: int) -> ShortRowsConfig:
         """The kernel with so many threads along I."""
         along_j, words_i = _SHORT_ROWS_THREADS // along_i, -(-rows // along_i)
         words = max(1, min(most // words_i, -(-columns // (along_j * max(1, _WORD // item)))))
-        return ShortRowsConfig(item, (along_j, along_i), (words, words_i), _twos(rows), modes,
+        return ShortRowsConfig(item, (along_j, along_i), (words, words_i), _twos(rows),
                                min_blocks=1 if item < _WORD else 5)
 
     def cost(config: ShortRowsConfig) -> tuple[bool, int]:
@@ -511,13 +500,13 @@ def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
         return words_i > longest, -(-columns // width) * width * height
 
     config = min(map(shape, (8, 4, 2, 1)), key=cost)
-    config = replace(config, wide=copy.is_wide({0: 1, j: 1 + config.tile[0]}))
     return copy.tiles(
         config,
         j,
         "source and target run along different modes, and rows of the target follow each "
         f"other: {config.tile[0]} at a time through shared memory, in the order of the "
-        f"target, reads of {config.word}, writes of 16 bytes"
+        f"target, reads of {config.word}, writes of 16 bytes",
+        (1, 1 + config.tile[0])
     )
 
 
@@ -526,8 +515,8 @@ def _from_short_rows(copy: _Copy, j: int) -> CopyKernel:
     threads along J.
     """
     item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
-    others, most, packed = copy.others(0, j), 12 if item < _WORD else 8, max(1, _WORD // item)
-    batch = prod(m.extent for m in others)
+    most, packed = 12 if item < _WORD else 8, max(1, _WORD // item)
+    batch = prod(m.extent for m in copy.others(0, j))
     large = _FROM_SHORT_ROWS_BLOCKS * copy.device.multiprocessors
     along_j = 1 << (-(-columns // most)).bit_length() - 1
     lanes = _SHORT_ROWS_THREADS // along_j
@@ -542,18 +531,16 @@ def _from_short_rows(copy: _Copy, j: int) -> CopyKernel:
                       min(power_of_two(columns),
                           1 << (_SHORT_ROWS_THREADS // lanes).bit_length() - 1))
     config = FromShortRowsConfig(item, (lanes, along_j), (words, -(-columns // along_j)),
-                                 _twos(columns), len(others))
+                                 _twos(columns))
     longest, at_a_time = config.tile
-    config = replace(config,
-                     wide=copy.is_wide({0: 1 + at_a_time + config.border,
-                                        j: 1 + longest - columns}))
     return copy.tiles(
         config,
         j,
         "source and target run along different modes, and rows of the source follow each "
         f"other: {at_a_time} at a time through shared memory, in the order of the source, "
         f"reads of 16 bytes, writes of {config.word}, the target's rows cut at multiples of "
-        f"{_SECTOR}"
+        f"{_SECTOR}",
+        (1 + at_a_time + config.border, 1 + longest - columns)
     )
 
 
@@ -608,8 +595,8 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
         )
     n, inner, outer, batch = found
     item, unit, strides = problem.itemsize, inner == 1, [outer, *(m.dst for m in batch)]
-    square = Mode(n, outer, inner), Mode(n, inner, outer)
-    copy = _Copy(problem, device, item, (*square, *batch), (0, 0))
+    modes = Mode(n, outer, inner), Mode(n, inner, outer), *batch
+    copy = _Copy(problem, device, item, modes, (0, 0))
     ragged = unit and n >= _RAGGED_FROM and copy.vector(1, 0) < VECTOR_BYTES
     split = unit and any(stride * item % (_LINE if n >= _LONG_SQUARE else _SECTOR)
                          for stride in strides)
@@ -622,7 +609,9 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
     side = min(tiling.tile[0], 64) if word == 2 else tiling.tile[0]
     config = TransposeConfig(item, word, load, store, (side, side),
                              512 if word == 1 else tiling.threads, unit, unit, len(batch),
-                             copy.is_wide({0: 2 * side, 1: 2 * side}), tiling.group,
+                             is_wide([*(replace(m, extent=n + 2 * side) for m in modes[:2]),
+                                      *batch]),
+                             tiling.group,
                              min_blocks=tiling.min_blocks if full else 1,
                              in_place=True, cut=_SECTOR if ragged else 0)
     tiles = -(-n // side)

@@ -14,9 +14,8 @@ from functools import cached_property, lru_cache
 from math import gcd, inf, prod
 
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
-from ..modes import Mode
 from ..operands import VECTOR_BYTES, divisors
-from ..problem import DeviceInfo, Ints, Pair
+from ..problem import DeviceInfo, Ints, Mode, Pair
 
 __all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "runs_of"]
 

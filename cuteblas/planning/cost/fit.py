@@ -16,8 +16,7 @@ import numpy as np
 
 from ..plan import Alternative
 from ..problem import DeviceInfo
-from . import Costs
-from .numbers import RANGES
+from . import RANGES, Costs
 from .work import Work
 
 __all__ = ["Measured", "Regret", "fit", "regrets"]

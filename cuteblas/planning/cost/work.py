@@ -163,14 +163,15 @@ def on_wgmma(rows: int, columns: int, steps: float, products: int = 1,
             "lines": 2 * steps * planes * (rows + columns)}
 
 
-def persistent(tiles: float, divided: int, nbytes: float, sums: float,
-               device: DeviceInfo) -> dict[str, Any]:
-    """What the busiest of blocks that stay does with so many tiles, of so many bytes of C, of which
-    some are divided."""
-    most = device.multiprocessors
+def persistent(count: int, steps: float, divided: int, of_c: tuple[float, float],
+               device: DeviceInfo, size: int = 1) -> dict[str, Any]:
+    """What the busiest of blocks that stay, in clusters of a size, does with so many tiles of so
+    many steps, bytes of C and of sums, of which some are divided."""
+    most, (nbytes, sums) = device.multiprocessors, of_c
+    tiles = count / most if divided else -(-count // (most // size))
     exchanged = sums * (1 + -(-most // divided)) if divided else 0.0
-    return {"tiles": tiles, "written": ceil(tiles) * nbytes, "exchanged": exchanged,
-            "apart": divided / most}
+    return {"tiles": tiles, "passes": tiles * steps, "blocks": min(count * size, most),
+            "written": ceil(tiles) * nbytes, "exchanged": exchanged, "apart": divided / most}
 
 
 def divisions(tiles: int, most: int) -> list[int]:

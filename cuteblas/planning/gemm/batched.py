@@ -23,7 +23,7 @@ from ...kernels.gemm.batched import (
 )
 from ...layout.banks import wavefronts
 from ..cost.work import OF_A_WARP, Work, blocks_in_turns
-from ..estimates import touched_bytes
+from ..floors import touched_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
@@ -38,9 +38,8 @@ from ..operands import (
 )
 from ..plan import place
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed, with_matrices
-from .family import Family, Made, why_not_plain
+from .family import Choice, Family, Made, why_not_plain
 from .simt import types
-from .slices import Choice
 
 __all__ = ["BATCHED", "plan_batched", "why_not_batched"]
 

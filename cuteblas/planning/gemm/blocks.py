@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
+from typing import TypeVar
 
 from ..operands import divisors
-from ..plan import Argument, Launch, Plan, Role, place, placed
+from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
 
 __all__ = ["Block", "Blocks", "NoRoom", "plan_in_blocks"]
 
+T = TypeVar("T")
 _MULTIPLE = 256                    # rows and columns: offsets to blocks are multiples of any vector
 
 
@@ -91,9 +93,26 @@ class Blocks:
                              range(0, p.n, self.n)):
             yield self._block(p, roles, start)
 
+    def by_rows(self, p: GemmProblem, workspace: Workspace, shared: Callable[[GemmProblem], T],
+                roles: tuple[Role, Role] = ("a", "b")) -> Iterator[tuple[Block, T, bool]]:
+        """The blocks, each with what those that have its rows in common share of the workspace,
+        and whether it is the first of them; what is taken for one is lent to the next."""
+        for _rows, blocks in groupby(self.of(p, roles), key=lambda block: block.start[:2]):
+            with workspace.lent():
+                first, *others = blocks
+                own = shared(first.problem)
+                for block in (first, *others):
+                    with workspace.lent():
+                        yield block, own, block is first
+
     def count(self, p: GemmProblem) -> int:
         """How many they are."""
         return sum(1 for _block in self.of(p))
+
+    def note(self, p: GemmProblem, together: str) -> str:
+        """The end of a plan's reason if C is cut."""
+        many = self.count(p)
+        return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than {together} together"
 
     def _block(self, p: GemmProblem, roles: tuple[Role, Role],
                start: tuple[int, int, int]) -> Block:

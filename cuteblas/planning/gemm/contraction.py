@@ -17,7 +17,6 @@ from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import copy_alternatives, copy_choice
-from ..modes import merged
 from ..operands import (
     Roles,
     bind,
@@ -28,7 +27,7 @@ from ..operands import (
     tiles_of_c,
     vector_width,
 )
-from ..plan import Alternative, Argument, Launch, Plan, Role, least, place
+from ..plan import Alternative, Launch, Plan, Role, least, place
 from ..problem import (
     ContractionProblem,
     CopyProblem,
@@ -38,12 +37,13 @@ from ..problem import (
     Modes,
     Operand,
     Storage,
+    merged,
 )
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, gemm_alternatives, plan_gemm
+from .family import workspace_bytes
 from .packing import Packed, Pairs, packed, with_copies
 from .simt import MAX_VECTOR, Choice, choices, types
-from .slices import workspace_bytes
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
 
@@ -322,7 +322,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     else:
         slices = _slices(p, choice, flat.accumulator)
         launches = (_product(slices, choice, {**roles, "C": "workspace"}),
-                    _reduction(p, choice, flat))
+                    _reduction(p, choice, flat, roles))
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason,
@@ -396,17 +396,16 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     seconds += plan.seconds or 0.0
     if seconds >= least:
         return None
-    whole = with_copies(plan, copies, {role: move.plan() for role, move in moves.items()})
-    if device.workspace_limit is not None and whole.workspace_bytes > device.workspace_limit:
-        return None
     copied = tuple(
         f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
         "not form a matrix with a contiguous mode"
         for role, x in copies.items()
     )
-    reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
+    whole = with_copies(plan, copies, moves, *copied)
+    if device.workspace_limit is not None and whole.workspace_bytes > device.workspace_limit:
+        return None
+    reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {whole.reason}"
     return replace(whole, problem=problem, reason=reason, seconds=seconds,
-                   copied=(*plan.copied, *copied),
                    works=sum((move.works for move in moves.values()), plan.works))
 
 
@@ -433,20 +432,19 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
                    c=Storage(accumulator), alpha="one", beta="zero")
 
 
-def _nested(group: Sequence[int]) -> int | Ints:
-    """The values of a group of modes: those of several are nested."""
-    return group[0] if len(group) == 1 else tuple(group)
+def _values(p: ContractionProblem, roles: Roles) -> dict[str, Any]:
+    """The extents of the groups and the tensors, by name; the values of several modes are
+    nested."""
+    def nested(group: Iterable[int]) -> int | Ints:
+        first, *others = group
+        return (first, *others) if others else first
 
-
-def _view(t: _Tensor, role: Role | Argument) -> View:
-    """A tensor in the memory of a role."""
-    strides = tuple(_nested([s for _e, s in group]) for group in (t.first, t.second))
-    return View(place(role), strides, tuple(s for _e, s in t.batch))
-
-
-def _nested_extents(p: ContractionProblem) -> dict[str, Any]:
-    """The extents of the groups."""
-    return {name: _nested(_extents(group)) for name, group in (("M", p.m), ("N", p.n), ("K", p.k))}
+    views = {name: View(place(roles[name]),
+                        tuple(nested(s for _e, s in group) for group in (t.first, t.second)),
+                        tuple(s for _e, s in t.batch))
+             for name, t in zip("ABC", _tensors(p), strict=True)}
+    return views | {name: nested(_extents(group))
+                    for name, group in zip("MNK", (p.m, p.n, p.k), strict=True)}
 
 
 def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
@@ -456,19 +454,17 @@ def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
     config = specialised(SimtConfig, flat, c.access(choice.tile.values[0]), reach,
                          tile=choice.tile, a=a.access(), b=b.access(), split_k=choice.slices > 1,
                          modes=(len(p.m), len(p.n), len(p.k)))
-    return bind(gemm_simt, config, flat, choice.blocks, **_nested_extents(p), chunk=choice.chunk,
-                A=_view(a, roles["A"]), B=_view(b, roles["B"]), C=_view(c, roles["C"]))
+    return bind(gemm_simt, config, flat, choice.blocks, **_values(p, roles), chunk=choice.chunk)
 
 
-def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> Launch:
+def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem, roles: Roles) -> Launch:
     """The launch that adds the slices."""
     c = _tensors(p)[2]
     reach = max(c.span, choice.slices * flat.outputs)
     config = specialised(ReduceConfig, flat, OperandAccess(c.access(1).unit), reach,
                          modes=(len(p.m), len(p.n)))
-    blocks = tiles_of_c(flat, REDUCE_TILE)
-    return bind(reduce_split, config, flat, blocks, **_nested_extents(p), W=place("workspace"),
-                C=_view(c, "c"), S=choice.slices)
+    return bind(reduce_split, config, flat, tiles_of_c(flat, REDUCE_TILE), **_values(p, roles),
+                W=place("workspace"), S=choice.slices)
 
 
 VARIANTS: tuple[Variant, ...] = (

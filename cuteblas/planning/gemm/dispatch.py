@@ -23,9 +23,8 @@ from .mma import MMA, why_not_mma
 from .modular import MODULAR, RESIDUES
 from .outer import OUTER
 from .packing import PACKED
-from .planes import PLANES
 from .simt import SIMT
-from .skinny import SKINNY
+from .skinny import PLANES, SKINNY
 from .split import GUARDED, SPLIT
 from .thin import THIN
 from .wgmma import why_not_wgmma

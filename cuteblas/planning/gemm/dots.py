@@ -11,8 +11,7 @@ from ..operands import Oriented, turned
 from ..plan import Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import plan_reduction, reducing, why_not_reduced
-from .family import Family, Made
-from .slices import Choice
+from .family import Choice, Family, Made
 
 __all__ = ["DOTS", "plan_dots", "why_not_dots"]
 

@@ -1,4 +1,5 @@
-"""What all families of kernels have in common: from their choices to alternatives and plans.
+"""Choices, alternatives and plans of all families of kernels, and products split along K: slices
+into a workspace, then added in order.
 
 A family says what it refuses, in which order it writes C, what there is to choose among, and which
 launches make a choice come true.
@@ -7,16 +8,33 @@ launches make a choice come true.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..operands import Oriented, along_rows
-from ..plan import Alternative, Launch, Plan, least
-from ..problem import DeviceInfo, GemmProblem
-from .slices import UNCOUNTED, Choice
+from ...kernels.common import OperandAccess
+from ...kernels.reduce.slices import ReduceConfig, reduce_split
+from ..cost.work import Work, added, blocks_in_turns
+from ..floors import compulsory_bytes
+from ..operands import (
+    Oriented,
+    Roles,
+    along_rows,
+    bind,
+    compact,
+    operand_span,
+    output_span,
+    power_of_two,
+    specialised,
+    tiles_of_c,
+    unit_mode,
+)
+from ..plan import Alternative, Launch, Plan, least, place
+from ..problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["NATIVE_PRECISIONS", "Family", "Made", "why_not_plain"]
+__all__ = ["MIN_SLICE", "NATIVE_PRECISIONS", "UNCOUNTED", "Choice", "Family", "Made",
+           "adding_threads", "counted_blocks", "in_slices", "most_workspace", "numbers_of_slices",
+           "reduction", "sliced", "why_not_plain", "workspace_bytes"]
 
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
@@ -133,3 +151,145 @@ class Family:
         seconds = None if choice.work is UNCOUNTED else choice.work.seconds(device)
         return Plan(problem, device, self.name, made.config or choice, made.launches,
                     made.workspace_bytes, made.reason, seconds, fallback=made.fallback)
+
+
+MIN_SLICE = 128
+"""A slice of K is at least this deep."""
+
+_MOST_BYTES = 64 << 20
+_MOST_ADDING = 64              # threads that add the slices of an element
+
+UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
+"""Of what a caller chose."""
+
+
+Tile = TypeVar("Tile")
+
+
+@dataclass(frozen=True)
+class Choice(Generic[Tile]):
+    """A tile, how many slices of which depth K is split into, and the estimated time.
+
+    Attributes
+    ----------
+    tile : TileShape or MmaTile
+        The tile.
+    slices, chunk : int
+        Number of slices of K and the depth of each.
+    blocks : int
+        Blocks of the grid.
+    work : Work
+        Of the launches, as counted, if planning chose them.
+    name : str
+        What distinguishes it within its family; by default its tile and slices.
+    divided : int
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
+        whole tiles.
+    """
+
+    tile: Tile
+    slices: int
+    chunk: int
+    blocks: int
+    work: Work = UNCOUNTED
+    name: str = field(default="", compare=False, repr=False)
+    divided: int = 0
+
+    @property
+    def in_slices(self) -> str:
+        """A part of a plan's reason: how K is split, if it is."""
+        return f", K in {self.slices} slices of {self.chunk}, added in order" if self.slices > 1 else ""
+
+    def __str__(self) -> str:
+        return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1
+                                 else "")
+
+
+def _with_mode(operand: Operand, stride: int) -> Operand:
+    """An operand with one more batch mode, outermost."""
+    return replace(operand, batch_strides=(stride, *operand.batch_strides))
+
+
+def _slice_of_workspace(p: GemmProblem) -> Operand:
+    """C with slices as one more batch mode, outermost: each slice M-major."""
+    strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
+    return Operand(p.accumulator, (1, p.m), (slice_stride, *reversed(strides)))
+
+
+def most_workspace(device: DeviceInfo) -> int:
+    """Bytes that slices may take."""
+    return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES,
+                                                                  device.workspace_limit)
+
+
+def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
+    """Into how many slices K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
+    most = min(p.depth // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
+    yield 1
+    count, after = 2, 3
+    while count <= most:
+        yield count
+        count, after = after, 2 * count
+
+
+def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
+    """The product of every slice of K, which begins ``chunk`` after the one before, into the
+    workspace; also of a triangle all."""
+    return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]),
+                   b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p),
+                   batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator,
+                   fusion=None, triangle=None, hermitian=False)
+
+
+def workspace_bytes(p: GemmProblem, count: int) -> int:
+    """Size of the workspace."""
+    return count * p.outputs * p.sum_bytes
+
+
+def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident: int,
+                   device: DeviceInfo, launches: int = 1) -> tuple[int, dict[str, Any]]:
+    """Blocks that multiply slices of such a depth, of which a multiprocessor has so many at once,
+    and what they do beside multiplying."""
+    blocks, outputs = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.outputs
+    item = p.c.item if slices == 1 else p.sum_bytes
+    turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
+    of_c = min(tile.m, p.m) * min(tile.n, p.n) * max(4, item)
+    return blocks, {**turns, **added(slices, outputs * p.sum_bytes, launches),
+                    "written": turns["tiles"] * of_c, "moved": compulsory_bytes(p),
+                    "stored": outputs * slices * item}
+
+
+def in_slices(
+    p: GemmProblem,
+    choice: Choice,
+    multiply: Callable[[GemmProblem, Roles], Launch],
+    roles: Roles,
+    *,
+    gate: int | None = None,
+    along: int = 1,
+    step: int = 0
+) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace
+    that they share.
+
+    ``multiply`` launches a product whose A, B and C are in the memory of roles. Slices begin
+    ``step`` elements of K apart, by default a chunk.
+    """
+    if choice.slices == 1:
+        return (multiply(p, roles),), 0
+    parts = multiply(sliced(p, choice.slices, step or choice.chunk), {**roles, "C": "workspace"})
+    return (parts, reduction(p, choice.slices, gate, along)), workspace_bytes(p, choice.slices)
+
+
+def adding_threads(slices: int) -> int:
+    """Threads that add the slices of an element, where several do."""
+    return min(_MOST_ADDING, max(2, power_of_two(-(-slices // 4))))
+
+
+def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
+    """The launch that adds the slices, by one or several threads for each element."""
+    partial = operand_span(_slice_of_workspace(p), p.shape, (count, *p.batch))
+    config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
+                         max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
+                         triangle=None if p.triangle == "both" else p.triangle)
+    return bind(reduce_split, config, p, tiles_of_c(p, config.tile, True), gate=gate, W=place("workspace"), S=count)

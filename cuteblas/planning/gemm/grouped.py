@@ -285,7 +285,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     if not parts:
         return Plan.nothing(problem, device, GroupedChoice(()), "the results have no elements")
     choice = GroupedChoice(tuple(parts))
-    launches = tuple(launch(part.kernel, (part.blocks, 1, 1),
+    launches = tuple(launch(lambda part: part.kernel, part, part.blocks,
                             table=Argument(role="table", offset=part.start * WORD_BYTES),
                             entries=part.entries, levels=part.entries.bit_length() - 1,
                             row_words=part.row_words) for part in parts)

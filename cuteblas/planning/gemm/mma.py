@@ -32,10 +32,11 @@ from ..operands import (
 )
 from ..plan import Launch, Plan, least, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .family import Family, Made
-from .slices import (
+from .family import (
     MIN_SLICE,
     Choice,
+    Family,
+    Made,
     adding_threads,
     counted_blocks,
     in_slices,

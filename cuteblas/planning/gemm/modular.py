@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from functools import partial
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ from ..operands import (
     OwnBatch,
     bind,
     compact,
-    later,
+    launch,
     of_triangle,
     operand_span,
     output_span,
@@ -59,10 +59,9 @@ from ..operands import (
 from ..plan import Argument, Launch, Role, Workspace, aligned, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .blocks import Block, Blocks, NoRoom
-from .family import Family, Made
+from .family import Choice, Family, Made
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
-from .slices import Choice
 
 __all__ = ["MODULAR", "RESIDUES", "plan_modular", "why_not_modular", "why_not_residues"]
 
@@ -220,10 +219,10 @@ def _survey(a: _Side, b: _Side, batch: tuple[int, ...], records: Argument) -> It
     wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts)
                for x in (a, b)) >= NARROW_SPAN
     config = SurveyConfig(a.reading, b.reading, wide)
-    yield later(survey, config, a.blocks + b.blocks, {"blocks_A": a.blocks, "words": _FRONT},
+    yield launch(survey, config, a.blocks + b.blocks, {"blocks_A": a.blocks, "words": _FRONT},
                  *_of_sides((a, b), lambda x: {**x.own.reading(x.operand, x.role, x.rows, x.k),
                                                **x.partial_sums}))
-    yield later(choice, wide, a.row_blocks + b.row_blocks,
+    yield launch(choice, wide, a.row_blocks + b.row_blocks,
                  {"blocks_A": a.row_blocks, "length": a.k, "R": records, "status": place(VERDICT),
                   "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_STATE},
                  *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": x.norms, "D": x.lowest,
@@ -238,7 +237,7 @@ class _Memory(NamedTuple):
     c: Argument
 
     @classmethod
-    def of_a(cls, p: GemmProblem, workspace: Workspace) -> Argument:
+    def of_a(cls, workspace: Workspace, p: GemmProblem) -> Argument:
         """The part for planes of A."""
         return workspace.take(planes_of(p.a.dtype) * MOST * p.m * _pitch(p.k, K_MULTIPLE)
                               * prod(OwnBatch.of(p, p.a).extents))
@@ -264,7 +263,7 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
 def _bytes(p: GemmProblem) -> int:
     """The workspace that planes of a block of C take."""
     workspace = Workspace()
-    _Memory.beside(_Memory.of_a(p, workspace), p, workspace)
+    _Memory.beside(_Memory.of_a(workspace, p), p, workspace)
     return aligned(workspace.nbytes)
 
 
@@ -301,7 +300,7 @@ def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
                          planes * x.rows * pitch * prod(batch.extents)))
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
     of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
-    return later(residues, config, sum(blocks), {"pitch": pitch // WORD, **of_first},
+    return launch(residues, config, sum(blocks), {"pitch": pitch // WORD, **of_first},
                   *values, _STATE)
 
 
@@ -358,15 +357,14 @@ def _work(p: GemmProblem, device: DeviceInfo) -> Work:
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = p.a.item, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches, rows = item * sum(stored_elements(p)), 4, None
+    prepared, launches = item * sum(stored_elements(p)), 4
     whole: dict[str, Any] = {}
-    for block in cut.of(p):
+    for block, _shared, first in cut.by_rows(p, Workspace(), lambda _part: None):
         part = block.problem
         groups, columns, _stages = _tile(part, device)
         tiles, steps = tiles_of_c(part, (64 * groups, columns)) * planes, -(-part.k // _LINE)
         of_a, of_b = stored_elements(part)
-        made = part.outputs + of_b * (not p.triangle) + of_a * (block.start[:2] != rows)
-        rows, prepared = block.start[:2], prepared + (item + planes) * made
+        prepared += (item + planes) * (part.outputs + of_b * (not p.triangle) + of_a * first)
         launches += 3
         for name, count in {**on_wgmma(64 * groups, columns, steps),
                             "written": 64 * groups * columns, "passes": steps}.items():
@@ -392,34 +390,26 @@ def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
     if p.triangle:
         b = a
     config = None
-    for _rows, blocks in groupby(cut.of(p, facing.roles), key=lambda block: block.start[:2]):
-        with workspace.lent():
-            there = None
-            for block in blocks:                     # the residues of their rows of A are made once
-                part, made = block.problem, list[_Made]()
-                if there is None:
-                    there = _Memory.of_a(part, workspace)
-                    made.append(_Made(a, part.a, part.m, block.start[1], there))
-                with workspace.lent():
-                    memory = _Memory.beside(there, part, workspace)
-                if b is not a:
-                    made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
-                product, own = _product(part, device, memory)
-                launches += placed((_residues(made, part, block), product,
-                                    _restore(part, block, (a, b), memory)), block.places)
-                config = config or own
+    for block, there, first in cut.by_rows(p, workspace, partial(_Memory.of_a, workspace),
+                                           facing.roles):
+        part, memory = block.problem, _Memory.beside(there, block.problem, workspace)
+        made = [_Made(a, part.a, part.m, block.start[1], there)] * first
+        if b is not a:
+            made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
+        product, own = _product(part, device, memory)
+        launches += placed((_residues(made, part, block), product,
+                            _restore(part, block, (a, b), memory)), block.places)
+        config = config or own
     native = (plan_mma if why_not_mma(p, device) is None else plan_simt)(
         facing.original, device, gate=NATIVE
     )
     fallback = otherwise("elements differ too much in size, or are infinite or NaN",
                          "fused multiply-adds")
     everything, nbytes = natively(tuple(launches), workspace.nbytes, native, _WORDS)
-    many = cut.count(p)
-    parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
     products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
     reason = (
         f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
-        f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}"
+        f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{cut.note(p, 'A, B and C')}"
     )
     return Made(everything, nbytes, reason, config, fallback)
 

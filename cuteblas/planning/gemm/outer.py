@@ -22,9 +22,8 @@ from ..operands import (
     specialised,
 )
 from ..problem import DeviceInfo, GemmProblem
-from .family import Family, Made, why_not_plain
+from .family import Choice, Family, Made, why_not_plain
 from .simt import simt_access, types
-from .slices import Choice
 
 __all__ = ["DEEPEST", "OUTER", "OuterChoice", "config_of", "plan_outer", "why_not_outer"]
 

@@ -20,8 +20,7 @@ from ..copy.dispatch import CopyKernel, copy_alternatives
 from ..operands import compact, row_pitch
 from ..plan import Alternative, Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
-from .family import Family
-from .slices import Choice
+from .family import Choice, Family
 from .wgmma import WGMMA, is_exact, why_not_read, why_not_wgmma
 
 __all__ = ["PACKED", "Packed", "packed", "packed_matrices", "packed_problem", "plan_packed",
@@ -90,24 +89,27 @@ def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: in
     return packed(x, (((rows, row),), ((p.k, column),)), batch, inner, pitch)
 
 
-def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Role, Plan]) -> Plan:
-    """A product of packed operands after what packs them, and before what unpacks C.
-
-    The workspace holds what the product needs there, then the packed operands.
-    """
+def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Role, CopyKernel],
+                *copied: str) -> Plan:
+    """A product of packed operands after what packs them, and before what unpacks C, with why that
+    is; the workspace holds what the product needs there, then the packed operands."""
     workspace = Workspace()
     workspace.take(product.workspace_bytes)
     places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
     before, after = list[tuple[Launch, object]](), tuple[Launch, ...]()
     for role, move in moves.items():
+        here, there = ("dst", "src") if role == "c" else ("src", "dst")
+        plan = move.plan()
+        launches = placed(plan.launches, {here: place(role), there: places[role]})
         if role == "c":
-            after = placed(move.launches, {"dst": place(role), "src": places[role]})
+            after = launches
         else:
-            before += ((each, move.config) for each in placed(move.launches,
-                                                              {"src": place(role),
-                                                               "dst": places[role]}))
-    launches = *_paired(before), *placed(product.launches, places), *after
-    return replace(product, launches=launches, workspace_bytes=workspace.nbytes)
+            before += ((each, plan.config) for each in launches)
+    seconds = sum(move.seconds(product.device) for move in moves.values())
+    return replace(product, launches=(*_paired(before), *placed(product.launches, places), *after),
+                   workspace_bytes=workspace.nbytes, copied=(*product.copied, *copied),
+                   reason="; ".join((product.reason, *copied)),
+                   seconds=(product.seconds or 0.0) + seconds)
 
 
 def _packed_operands(p: GemmProblem) -> dict[Role, Packed]:
@@ -187,15 +189,10 @@ class _Packing(Family):
                 **own: Any) -> Plan:
         """The product after what packs its operands, if any has to be."""
         plan, copies = WGMMA.planned(packed_problem(problem), device, choice, **own), _packed_operands(problem)
-        if not copies:
-            return plan
-        moves = _moves(copies, device)
-        copied = tuple(f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
-                       for role in copies)
-        whole = with_copies(plan, copies, {role: each.plan() for role, each in moves.items()})
-        return replace(whole, problem=problem, reason="; ".join((plan.reason, *copied)),
-                       copied=copied, seconds=(plan.seconds or 0.0)
-                       + sum(each.work.seconds(device) for each in moves.values()))
+        copied = (f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
+                  for role in copies)
+        return replace(with_copies(plan, copies, _moves(copies, device), *copied),
+                       problem=problem) if copies else plan
 
 
 PACKED = _Packing("gemm_wgmma", _why_not_packed, WGMMA.tilings, WGMMA.made,

@@ -27,8 +27,7 @@ from ..operands import (
 )
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Family, Made
-from .slices import Choice, counted_blocks, in_slices, numbers_of_slices
+from .family import Choice, Family, Made, counted_blocks, in_slices, numbers_of_slices
 
 __all__ = ["MAX_VECTOR", "SIMT", "Choice", "candidates", "choice_of", "choices", "fused_unit",
            "plan_simt", "resident_blocks", "simt_access", "simt_product", "summing", "tile_work",
@@ -224,23 +223,8 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[TileShape],
 
 def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *,
                  aligned: bool = False, gate: int | None = None) -> Launch:
-    """The launch of ``gemm_simt``; the outermost batch mode walks over slices if there are several.
-
-    Parameters
-    ----------
-    p : GemmProblem
-        What to compute, C as far as possible M-major.
-    device : DeviceInfo
-        The device to plan for.
-    choice : Choice
-        Tile and slices.
-    roles : dict
-        What pointer parameters take.
-    aligned : bool
-        Leave out the predicates: the tile divides M, N and K.
-    gate : int, optional
-        The verdict without which the kernel does nothing.
-    """
+    """The launch of ``gemm_simt`` for a C that is M-major as far as possible, without predicates
+    if it is ``aligned``; the outermost batch mode walks over slices if there are several."""
     turn = _turn(p, choice)
     reach = gemm_span(p, None if turn else choice.chunk)
     c = _written(p, choice.tile, device)

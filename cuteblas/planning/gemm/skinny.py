@@ -1,9 +1,5 @@
 """Plans of float32 and complex64 products with few rows or columns on 16-bit tensor cores, without
-planes in memory.
-
-Long sums of float32 are for a kernel of its own, on ``wgmma``; others for ``gemm_mma``:
-:mod:`~cuteblas.planning.gemm.planes`.
-"""
+planes in memory: long sums of float32 by a kernel on ``wgmma``, others by that of ``gemm_mma``."""
 
 from __future__ import annotations
 
@@ -12,13 +8,17 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from ...codegen.architectures import capabilities, why_lacking
+from ...codegen.mma import split_atom
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
-from ...kernels.gemm.skinny import SkinnyConfig, gemm_skinny
+from ...kernels.gemm.mma import MmaTile
+from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
+from ...kernels.guard import NATIVE
 from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
-from ..guard import VERDICT, verdict_bytes
+from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
     Oriented,
     Roles,
@@ -39,12 +39,13 @@ from ..operands import (
 )
 from ..plan import Launch, place
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Family, Made
-from .planes import outside, twice, why_not_twice
-from .slices import Choice, in_slices, most_workspace
-from .split import LEAST_K
+from .family import Choice, Family, Made, in_slices, most_workspace
+from .mma import facing_rows, mma_choices, mma_launches
+from .simt import plan_simt
+from .split import LEAST_K, parts_of
 
-__all__ = ["SKINNY", "STAGES", "plan_skinny", "why_not_skinny"]
+__all__ = ["LEAST_K_BY_MMA", "PLANES", "SKINNY", "STAGES", "outside", "plan_planes", "plan_skinny",
+           "twice", "why_not_planes", "why_not_skinny", "why_not_twice"]
 
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
@@ -100,7 +101,6 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
     """Columns of a tile, slices of K, and what that does."""
     steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.outputs
     blocks, extents = tiles_of_c(p, (_ROWS, columns)) * slices, (_ROWS, columns)
-    tiles = -(-blocks // device.multiprocessors)
     counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
     # Both operands come as float32, A is split into registers, B into three planes of shared
     # memory.
@@ -110,15 +110,13 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
         "TMA",
         **counted,
         converted=4 * steps * DEPTH * sum(extents),
-        passes=tiles * steps,
         ahead=STAGES[columns] - 1,
         gathered=steps
         * DEPTH
         / 32
         * sum(n for n, threads in zip(extents, by_threads, strict=True) if threads),
-        blocks=blocks,
         moved=compulsory_bytes(p),
-        **persistent(tiles, 0, 4 * _ROWS * columns, 0, device),
+        **persistent(blocks, steps, 0, (4 * _ROWS * columns, 0), device) | {"blocks": blocks},
         **added(slices, sums, _LAUNCHES)
     )
     return Choice(columns, slices, steps * DEPTH, blocks, work, f"128x{columns}, {slices} slices")
@@ -170,3 +168,78 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: Skin
 
 SKINNY = Family("gemm_skinny", why_not_skinny, _tilings, _made, _facing, ("auto",))
 plan_skinny = SKINNY.plan
+
+
+# -- by mma.sync: split in registers as fragments are loaded ----------------------------------------
+_MOST_BLOCKS_BY_MMA = 2**11  # each leaves a verdict, which all blocks of the fallback read
+_FEW = 64                    # rows, columns or products of a sum
+LEAST_K_BY_MMA = 16          # sums of their own are added in float32: of so many products on,
+                             # errors are below native ones
+
+
+def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on planes in registers, or ``None`` if it can."""
+    if refused := why_not_twice(p, device, _MOST_BLOCKS_BY_MMA) or why_not_types(p, "float32",
+                                                                          "complex64"):
+        return refused
+    if not capabilities(device.arch).wgmma:
+        return why_lacking("wgmma", device.arch)
+    if not p.depth:
+        return "there is nothing to multiply"
+    if min(p.m, p.n, p.k) > _FEW:
+        return f"M, N and K are all larger than {_FEW}"
+    if parts_of(p) * p.k < LEAST_K_BY_MMA:
+        return f"sums of fewer than {LEAST_K_BY_MMA} products are more accurate in native arithmetic"
+    return None
+
+
+def why_not_twice(p: GemmProblem, device: DeviceInfo, words: int) -> str | None:
+    """Why a product cannot be computed by blocks with so many verdicts, and then natively."""
+    if p.triangle:
+        return "it computes all of C, not a triangle"
+    if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
+        return "native arithmetic may have to write C a second time, so C must not be read by beta or an epilogue"
+    if device.workspace_limit is not None and device.workspace_limit < verdict_bytes(words):
+        return f"it needs more workspace than the limit of {device.workspace_limit} bytes"
+    return None
+
+
+def _tilings_by_mma(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
+    atom = split_atom(p.a.dtype, device.arch)
+    assert atom is not None
+    return mma_choices(p, device, atom)
+
+
+def _made_by_mma(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
+    p = facing.problem
+    (product, *adding), nbytes = mma_launches(p, device, choice, facing.by_name)
+    blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS_BY_MMA)
+    grid = blocks, 1, 1
+    primary = Launch.later(lambda: replace(product, grid=grid), grid), *adding
+    fallback = outside("elements" if parts_of(p) == 1 else "parts of elements")
+    return Made(
+        *twice(facing, device, primary, nbytes, _MOST_BLOCKS_BY_MMA),
+        f"{p.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 added in "
+        f"float32; tile {choice}{facing.note}; {fallback}",
+        fallback=fallback)
+
+
+PLANES = Family("gemm_skinny", why_not_planes, _tilings_by_mma, _made_by_mma,
+                facing_rows, ("auto",))
+plan_planes = PLANES.plan
+
+
+# -- native arithmetic where elements are out of range -------------------------------------------
+def twice(facing: Oriented, device: DeviceInfo, primary: tuple[Launch, ...], nbytes: int,
+          room: int) -> tuple[tuple[Launch, ...], int]:
+    """Launches that leave verdicts, as many as the first has blocks, and native arithmetic after
+    them; and their workspace."""
+    native = plan_simt(facing.original, device, gate=NATIVE)
+    return natively(primary, nbytes, native, room, primary[0].grid[0])
+
+
+def outside(parts: str) -> str:
+    """The line of a plan about elements, or parts of them, for which there is native arithmetic."""
+    low, high = RANGE
+    return otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite",
+                     "fused multiply-adds")

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ from ..operands import (
     OwnBatch,
     bind,
     compact,
-    later,
+    launch,
     of_triangle,
     operand_span,
     oriented,
@@ -50,9 +49,8 @@ from ..operands import (
 from ..plan import Argument, Launch, Role, Workspace, least, place, placed
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, transposed
 from .blocks import Blocks
-from .family import Family, Made
+from .family import Choice, Family, Made
 from .simt import SIMT, plan_simt
-from .slices import Choice
 
 __all__ = ["GUARDED", "LEAST_K", "SPLIT", "STAGES", "parts_of", "plan_guarded", "why_not_guarded",
            "why_not_split"]
@@ -223,6 +221,7 @@ class _Readings(NamedTuple):
     resident: int
 
 
+@lru_cache(maxsize=256)
 def _readings(p: GemmProblem, device: DeviceInfo) -> _Readings:
     """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex
     rows of B are doubled.
@@ -306,11 +305,12 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
     form = FORMATS[problem.precision]
     cut = _cut(form, facing.problem, device, _room(problem))
     workspace = Workspace()
-    blocks, config = _Splitting(form, device, workspace).in_blocks(facing, cut, choice)
+    blocks, config = _Splitting(form, device, workspace, facing.roles).in_blocks(
+        facing.problem, cut, choice)
     launches = tuple(launch for block in blocks for launch in block)
     return Made(launches, workspace.nbytes,
                 f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks"
-                f"{of_triangle(problem)}{facing.note}{_parts(facing.problem, cut)}", config)
+                f"{of_triangle(problem)}{facing.note}{cut.note(facing.problem, 'A and B')}", config)
 
 
 def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
@@ -330,18 +330,16 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
         + device.seconds(launches=_THIRD) < SIMT.seconds(problem, device)
     cut = _cut(narrow, facing.problem, device, room)
     workspace = Workspace()
-    primary, config = _Splitting(narrow, device, workspace,
-                                 fallback=NEXT if third else NATIVE).in_blocks(facing, cut, choice)
+    splitting = _Splitting(narrow, device, workspace, facing.roles, NEXT if third else NATIVE)
+    primary, config = splitting.in_blocks(facing.problem, cut, choice)
     parts = []
     for block, launches in zip(cut.of(facing.problem, facing.roles), primary, strict=True):
-        fallbacks: list[Launch] = []
-        part = replace(facing, problem=block.problem)
+        fallbacks, part = list[Launch](), block.problem
         if third:
-            splitting = _Splitting(broad, device, workspace, gate=NEXT)
-            again, _config = splitting.in_blocks(part, _cut(broad, part.problem, device, room))
+            splitting = _Splitting(broad, device, workspace, facing.roles, gate=NEXT)
+            again, _config = splitting.in_blocks(part, _cut(broad, part, device, room))
             fallbacks += (launch for each in again for launch in each)
-        native = plan_simt(transposed(part.problem) if facing.swapped else part.problem, device,
-                           gate=NATIVE)
+        native = plan_simt(transposed(part) if facing.swapped else part, device, gate=NATIVE)
         fallbacks += native.within(workspace).launches
         parts.append(Guarded(launches, placed(fallbacks, block.places), workspace.nbytes))
     last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
@@ -349,7 +347,7 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
                          f"fused multiply-adds{last}")
     return Made(*guarded(parts, device, _MOST_BLOCKS),
                 f"{_described(narrow, problem)}; {fallback}; {primary[-1][-1].grid[0]} persistent "
-                f"blocks{of_triangle(problem)}{facing.note}{_parts(facing.problem, cut)}",
+                f"blocks{of_triangle(problem)}{facing.note}{cut.note(facing.problem, 'A and B')}",
                 config, fallback)
 
 
@@ -366,12 +364,6 @@ def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Bl
         return p.triangle is not None or _Splitting(form, device, Workspace()).nbytes(part) <= room
 
     return Blocks.fewest(p, _MOST_BLOCKS, fits) or Blocks.cut(p)
-
-
-def _parts(p: GemmProblem, cut: Blocks) -> str:
-    """The end of a plan's reason if C is cut."""
-    many = cut.count(p)
-    return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than A and B together"
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Tiling:
@@ -408,12 +400,11 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[
                     launches=_LAUNCHES, prepared=prepared)
         for divided in divisions(tiles, most):
             if not divided or _FEWEST_STEPS * most <= divided * steps < 2**31:
-                own, blocks = (tiles / most, most) if divided else (-(-tiles // most),
-                                                                    min(tiles, most))
-                counted = persistent(own, divided, 4 * rows * columns, 4 * rows * columns, device)
-                yield Choice(tile, 1, p.k, blocks,
-                             work._replace(passes=own * steps, blocks=min(tiles, most), **counted),
-                             f"{rows}x{columns}, {divided} divided", divided)
+                of_c = 4 * rows * columns
+                counted = persistent(tiles, steps, divided, (of_c, of_c), device)
+                yield Choice(tile, 1, p.k, most if divided else min(tiles, most),
+                             work._replace(**counted), f"{rows}x{columns}, {divided} divided",
+                             divided)
 
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:
@@ -471,6 +462,8 @@ class _Splitting:
         The device to plan for.
     workspace : Workspace
         Where the planes are.
+    roles : tuple of str
+        The roles of A and B.
     fallback, gate : int, optional
         The verdict that each block leaves on its rows if another algorithm has to compute it; that
         under which all of them run.
@@ -479,41 +472,40 @@ class _Splitting:
     form: SplitFormat
     device: DeviceInfo
     workspace: Workspace
+    roles: tuple[Role, Role] = ("a", "b")
     fallback: int | None = None
     gate: int | None = None
 
-    def in_blocks(self, facing: Oriented, cut: Blocks,
+    def in_blocks(self, whole: GemmProblem, cut: Blocks,
                   tiling: Tiling | None = None) -> tuple[list[tuple[Launch, ...]],
                                                           GemmSplitConfig]:
         """The launches of each block; the tiling of a single one may be given."""
-        tiling = tiling if cut.count(facing.problem) == 1 else None
+        tiling = tiling if cut.count(whole) == 1 else None
         found: list[tuple[Launch, ...]] = []
         configs = []
-        for _rows, blocks in groupby(cut.of(facing.problem, facing.roles),
-                                     key=lambda block: block.start[:2]):
-            a: _Planes | None = None
-            with self.workspace.lent():
-                for block in blocks:                 # the first one's launch splits their rows of A
-                    p, readings = block.problem, _readings(block.problem, self.device)
-                    splits = a.done(readings.a) if a else None
-                    a = a or _split(self.form, p, "A", facing.roles[0], readings.a, self.workspace)
-                    with self.workspace.lent():
-                        own = self._memory(p, a, readings, facing.roles[1], tiling)
-                    product, config = self._product(p, own)
-                    found.append(placed((self._splitter(splits or a, own), product), block.places))
-                    configs.append(config)
+        for block, a, first in cut.by_rows(whole, self.workspace, self._rows, self.roles):
+            p, readings = block.problem, _readings(block.problem, self.device)
+            own = self._memory(p, a, readings, tiling)
+            product, config = self._product(p, own)
+            splitter = self._splitter(a if first else a.done(readings.a), own)
+            found.append(placed((splitter, product), block.places))
+            configs.append(config)
         return found, configs[0]
+
+    def _rows(self, p: GemmProblem) -> _Planes:
+        """Take planes of A of the workspace: the first of blocks with these rows splits them."""
+        readings = _readings(p, self.device)
+        return _split(self.form, p, "A", self.roles[0], readings.a, self.workspace)
 
     def nbytes(self, p: GemmProblem) -> int:
         """The workspace of a block of C."""
-        readings = _readings(p, self.device)
-        self._memory(p, _split(self.form, p, "A", "a", readings.a, self.workspace), readings)
+        self._memory(p, self._rows(p), _readings(p, self.device))
         return self.workspace.nbytes
 
-    def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings, role: Role = "b",
+    def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings,
                 tiling: Tiling | None = None) -> _Memory:
         """Take planes of B, and flags and sums of divided tiles, of the workspace."""
-        b = a.done() if _one_operand(p) else _split(self.form, p, "B", role, readings.b,
+        b = a.done() if _one_operand(p) else _split(self.form, p, "B", self.roles[1], readings.b,
                                                     self.workspace)
         memory = _Memory(a, b, readings.resident, tiling or _tiling(p, self.device, self.form))
         if not (flags := memory.flag_words):
@@ -534,7 +526,7 @@ class _Splitting:
             values |= {"flags": flags, "flags_count": memory.flag_words}
         sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded
                   or name != "S"} for side, planes in (("A", a), ("B", b)))
-        return later(split_planes, config, blocks, values, *sides)
+        return launch(split_planes, config, blocks, values, *sides)
 
     def _product(self, p: GemmProblem, memory: _Memory) -> tuple[Launch, GemmSplitConfig]:
         """The launch that multiplies planes."""

@@ -4,16 +4,17 @@ operand is in."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import gcd, prod
+from typing import NamedTuple
 
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
-from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
-from ..floors import compulsory_bytes, multiply_adds_per_clock
+from ..cost.work import OF_A_WARP, Work
+from ..floors import multiply_adds_per_clock
 from ..operands import (
     VECTOR_BYTES,
     Oriented,
@@ -29,9 +30,17 @@ from ..operands import (
 )
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Family, Made, why_not_plain
+from .family import (
+    Choice,
+    Family,
+    Made,
+    adding_threads,
+    counted_blocks,
+    in_slices,
+    most_workspace,
+    why_not_plain,
+)
 from .simt import fused_unit, types
-from .slices import Choice, adding_threads, in_slices, most_workspace
 
 __all__ = ["MOST_COLUMNS", "THIN", "config_of", "plan_thin", "why_not_thin"]
 
@@ -60,17 +69,8 @@ _FOLDING = 1.5                    # clocks in which the instructions are issued 
 _PADDING = 2                      # a tile is at most so many times the matrix
 
 
-@dataclass(frozen=True)
-class _Read:
-    """How A and B are read.
-
-    Attributes
-    ----------
-    a, b : OperandAccess
-        Which mode has stride 1, and vectors.
-    fast : int
-        The mode of A along which lanes are neighbours.
-    """
+class _Read(NamedTuple):
+    """How A and B are read, and the mode of A along which lanes are neighbours."""
 
     a: OperandAccess
     b: OperandAccess
@@ -103,82 +103,61 @@ def _read(p: GemmProblem) -> _Read:
     return _Read(a, b, fast)
 
 
-class _Model:
-    """What a problem takes on a device, by the division of its work.
-
-    Parameters
-    ----------
-    p : GemmProblem
-        The problem, whose columns are few.
-    device : DeviceInfo
-        The device to plan for.
-    """
-
-    def __init__(self, p: GemmProblem, device: DeviceInfo):
-        self.p, self.device, self.read = p, device, _read(p)
-        self._kind = dtype(p.accumulator)
-        self._items = p.a.item, p.b.item, self._kind.bytes
-        # short elements are converted in registers
-        self._wide = tuple(max(4, item) for item in self._items)
-        self._depth, self._result, self._once = p.depth, p.outputs * self._kind.bytes, compulsory_bytes(p)
-        self._unit = fused_unit(dtype(p.a.dtype), self._kind)
-        self._products = multiply_adds_per_clock("gemm_simt", p.accumulator,
-                                                 device) / (4 if self._kind.is_complex else 1)
-
-    def registers(self, tile: ThinTile) -> int:
-        """What a thread needs."""
-        (vm, vk), (rm, rk), (a, b, sums) = tile.values, tile.rest, self._wide
-        of_b = tile.n * vk * rk * b * (2 if tile.stages > 1 else 1)
-        return _OWN + (vm * vk * rm * rk * a + of_b + vm * rm * tile.n * sums) // 4
-
-    def slices(self, tile: ThinTile) -> list[int]:
-        """Numbers of slices of K that fill the device."""
-        p, steps = self.p, -(-self.p.k // tile.k)
-        blocks = tiles_of_c(p, (tile.m, tile.n))
-        most = min(steps // _LEAST_STEPS, most_workspace(self.device) // max(1, self._result))
-        numbers = (min(most, full * self.device.multiprocessors // blocks) for full in _FULL)
-        return sorted({1, *(-(-steps // -(-steps // x)) for x in numbers if x > 1)})
-
-    def _shared_bytes(self, tile: ThinTile) -> int:
-        """Shared memory of a block."""
-        a, _b, sums = self._items
-        ring = tile.stages * tile.threads * prod(tile.values) * prod(tile.rest) * a if tile.stages > 1 else 0
-        return ring + (tile.m * tile.n * tile.warps[1] * sums if tile.warps[1] > 1 else 0)
-
-    def choice(self, tile: ThinTile, slices: int) -> Choice[ThinTile]:
-        """A tile, K in so many slices, and what that does."""
-        p, read = self.p, _narrowed(self.read, tile)
-        (vm, vk), (rm, rk), (a, b, _sums) = tile.values, tile.rest, self._items
-        all_steps = -(-p.k // tile.k)
-        chunk = -(-all_steps // slices) * tile.k
-        blocks = tiles_of_c(p, (tile.m, tile.n)) * slices
-        steps, warps = -(-min(chunk, self._depth) // tile.k), tile.threads // 32
-        # Of a warp in a step: loads, and wavefronts of them.
-        loads_a, loads_b = rm * rk * vm * vk // read.a.width, tile.n * rk * vk // read.b.width
-        spread = 32 * a if read.a.unit is not None or read.fast == 1 else 32 * 32
-        lines_a, lines_b = (max(1, -(-x // _LINE))
-                            for x in (spread * read.a.width, tile.lanes[1] * b * read.b.width))
-        wavefronts = loads_a * lines_a * (2 if tile.stages > 1 else 1) + loads_b * lines_b
-        registers, threads = _OF_MULTIPROCESSOR
-        resident = max(1, min(registers // (tile.threads * (self.registers(tile) + 8)),
-                              threads // tile.threads, 32,
-                              _SHARED // max(self._shared_bytes(tile), 1)))
-        folded = _FOLDING * _folded(tile) * max(1, self._kind.bytes // 4)
-        work = Work(self._unit, "streams" if tile.stages > 1 else "loads",
-                    clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / self._products,
-                    fetched=warps * steps * wavefronts,
-                    instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
-                    crowded=max(0, self.registers(tile) - _EASY) / _REGISTERS, warps=warps,
-                    moved=self._once, stored=p.outputs
-                    * (p.c.item if slices == 1 else slices * self._kind.bytes),
-                    **blocks_in_turns(blocks, resident, steps, tile.stages, self.device),
-                    **added(slices, self._result))
-        return Choice(tile, slices, chunk, blocks, work)
+def _registers(p: GemmProblem, tile: ThinTile) -> int:
+    """Registers of a thread; short elements are converted there."""
+    (vm, vk), (rm, rk) = tile.values, tile.rest
+    a, b, sums = (max(4, item) for item in (p.a.item, p.b.item, p.sum_bytes))
+    of_b = tile.n * vk * rk * b * (2 if tile.stages > 1 else 1)
+    return _OWN + (vm * vk * rm * rk * a + of_b + vm * rm * tile.n * sums) // 4
 
 
-def _tiles(model: _Model) -> Iterator[ThinTile]:
+def _shared_bytes(p: GemmProblem, tile: ThinTile) -> int:
+    """Shared memory of a block."""
+    ring = tile.stages * tile.threads * prod(tile.values + tile.rest) * p.a.item
+    sums = tile.m * tile.n * tile.warps[1] * p.sum_bytes
+    return ring * (tile.stages > 1) + sums * (tile.warps[1] > 1)
+
+
+def _slices(p: GemmProblem, tile: ThinTile, device: DeviceInfo) -> list[int]:
+    """Numbers of slices of K that fill the device."""
+    steps, blocks = -(-p.k // tile.k), tiles_of_c(p, (tile.m, tile.n))
+    most = min(steps // _LEAST_STEPS, most_workspace(device) // max(1, p.outputs * p.sum_bytes))
+    numbers = (min(most, full * device.multiprocessors // blocks) for full in _FULL)
+    return sorted({1, *(-(-steps // -(-steps // x)) for x in numbers if x > 1)})
+
+
+def _choice(p: GemmProblem, read: _Read, tile: ThinTile, slices: int,
+            device: DeviceInfo) -> Choice[ThinTile]:
+    """A tile, K in so many slices, and what that does."""
+    read, kind, item = _narrowed(read, tile), dtype(p.accumulator), p.a.item
+    (vm, vk), (rm, rk) = tile.values, tile.rest
+    all_steps = -(-p.k // tile.k)
+    chunk = -(-all_steps // slices) * tile.k
+    steps, warps = -(-min(chunk, p.depth) // tile.k), tile.threads // 32
+    # Of a warp in a step: loads, and wavefronts of them.
+    loads_a, loads_b = rm * rk * vm * vk // read.a.width, tile.n * rk * vk // read.b.width
+    spread = 32 * item if read.a.unit is not None or read.fast == 1 else 32 * 32
+    lines_a, lines_b = (max(1, -(-x // _LINE))
+                        for x in (spread * read.a.width, tile.lanes[1] * p.b.item * read.b.width))
+    wavefronts = loads_a * lines_a * (2 if tile.stages > 1 else 1) + loads_b * lines_b
+    registers, (most, threads) = _registers(p, tile), _OF_MULTIPROCESSOR
+    resident = max(1, min(most // (tile.threads * (registers + 8)), threads // tile.threads, 32,
+                          _SHARED // max(_shared_bytes(p, tile), 1)))
+    folded = _FOLDING * _folded(tile) * max(1, kind.bytes // 4)
+    products = multiply_adds_per_clock("gemm_simt", kind.name, device)
+    products /= 4 if kind.is_complex else 1
+    blocks, counts = counted_blocks(p, tile, slices, min(chunk, p.depth), resident, device)
+    work = Work(fused_unit(dtype(p.a.dtype), kind), "streams" if tile.stages > 1 else "loads",
+                clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / products,
+                fetched=warps * steps * wavefronts,
+                instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
+                crowded=max(0, registers - _EASY) / _REGISTERS, warps=warps,
+                **counts | {"written": 0.0})
+    return Choice(tile, slices, chunk, blocks, work)
+
+
+def _tiles(p: GemmProblem, read: _Read, device: DeviceInfo) -> Iterator[ThinTile]:
     """The tiles that a problem may have."""
-    p, read, device = model.p, model.read, model.device
     n = next(x for x in _COLUMNS if x >= p.n)
     item = p.a.item
     # Of K that a thread multiplies at a time: less where that of B would leave no registers.
@@ -210,7 +189,7 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
                     and (tile.k < _PADDING * p.k or (warps[1] == 1 and rk == 1))
                     and (least <= nbytes <= most or (nbytes < least and tile.k >= p.k)
                          or (nbytes > most and rm == rk == 1)))
-            if fits and model.registers(tile) <= _REGISTERS:
+            if fits and _registers(p, tile) <= _REGISTERS:
                 found = True
                 yield tile
         if found:
@@ -228,10 +207,10 @@ def _folded(tile: ThinTile) -> int:
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
     """Tiles and numbers of slices to choose from."""
-    model = _Model(p, device)
-    for tile in _tiles(model):
-        for slices in model.slices(tile):
-            yield model.choice(tile, slices)
+    read = _read(p)
+    for tile in _tiles(p, read, device):
+        for slices in _slices(p, tile, device):
+            yield _choice(p, read, tile, slices, device)
 
 
 def _narrowed(read: _Read, tile: ThinTile) -> _Read:
@@ -240,7 +219,7 @@ def _narrowed(read: _Read, tile: ThinTile) -> _Read:
     a = replace(a, width=gcd(a.width, tile.values[a.unit])) if a.unit is not None else a
     b = replace(b,
                 width=gcd(b.width, (tile.n, tile.values[1])[b.unit])) if b.unit is not None else b
-    return replace(read, a=a, b=b)
+    return _Read(a, b, read.fast)
 
 
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[ThinTile],

@@ -39,8 +39,17 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Workspace, least, place
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair
-from .family import NATIVE_PRECISIONS, Family, Made
-from .slices import MIN_SLICE, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .family import (
+    MIN_SLICE,
+    NATIVE_PRECISIONS,
+    Choice,
+    Family,
+    Made,
+    most_workspace,
+    reduction,
+    sliced,
+    workspace_bytes,
+)
 
 __all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WGMMA", "WgmmaTile", "is_exact",
            "plan_wgmma", "why_not_read", "why_not_wgmma"]
@@ -200,10 +209,9 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
 def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
             device: DeviceInfo) -> Choice[WgmmaTile]:
     """A tiling and what it does."""
-    chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.outputs
+    chunk, size, outputs = p.k // slices, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
     clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, p.sum_bytes)
-    tiles = clusters / most if divided else -(-clusters // (most // size))
     of_c = max(_BYTES_OF_SUMS, p.c.item if slices == 1 else sums)
     counted = on_wgmma(rows, columns, steps)
     counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(*x))
@@ -211,10 +219,10 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
                                                             strict=True))
     work = Work("tensor cores, bytes" if is_exact(p) else "tensor cores", "TMA",
                 "words" if p.digits > _BYTES_OF_SUMS else "vectors" if slices > 1
-                or why_not_staged(p) is None else "elements", **counted, passes=tiles * steps,
-                ahead=max(1, tile.stages - 1), blocks=min(clusters * size, most),
-                moved=compulsory_bytes(p), **persistent(tiles, divided, rows * columns * of_c,
-                                                        4 * rows * columns, device),
+                or why_not_staged(p) is None else "elements", **counted,
+                ahead=max(1, tile.stages - 1), moved=compulsory_bytes(p),
+                **persistent(clusters, steps, divided,
+                             (rows * columns * of_c, 4 * rows * columns), device, size),
                 **added(slices, outputs * sums, 1 + (divided > 0)))
     how = f"{divided} divided" if divided else f"{slices} slices"
     return Choice(tile, slices, chunk, int(work.blocks), work,
@@ -354,7 +362,7 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     if choice.divided:
         blocks, shared = most, _shared_bytes(tile, device)
         sums, flags = map(workspace.take, shared)
-        before.append(launch(clear_words(), (1, 1, 1), words=flags, count=shared[1] // 4))
+        before.append(launch(lambda _: clear_words(), None, 1, words=flags, count=shared[1] // 4))
         divided = f", {choice.divided} of them divided along K between all blocks"
         values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:

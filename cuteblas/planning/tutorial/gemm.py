@@ -1,21 +1,221 @@
-"""Named kernels of CuTe's GEMM tutorial and of the naive tiled product, and the plans that launch
-them."""
+"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores;
+of CuTe's GEMM tutorial, and of the naive tiled product.
+
+A policy is what the article calls one: extents of the block tile and of the thread tile, and the
+step along K. Everything else follows: how many threads, how warps tile the block, how a thread's
+tile is cut into quadrants of 4 x 4 whose operands are vectors.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
 from ..._dtypes import accumulator_of, dtype
+from ...kernels.gemm.simt import TileShape
 from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
+from ..copy.dispatch import plan_copy
 from ..floors import multiply_adds_per_clock
-from ..operands import NARROW_SPAN, alpha_kind, bind, gemm_span, oriented, unit_mode
-from ..plan import Plan
+from ..gemm.mma import plan_mma
+from ..gemm.packing import packed_matrices
+from ..gemm.simt import choice_of, simt_access, simt_product
+from ..operands import (
+    NARROW_SPAN,
+    Roles,
+    alpha_kind,
+    bind,
+    gemm_span,
+    oriented,
+    tiles_of_c,
+    unit_mode,
+)
+from ..plan import Plan, Workspace
 from ..problem import DeviceInfo, GemmProblem
-from ..variants import Variant
+from ..variants import CHOSEN, Variant
 
-__all__ = ["VARIANTS", "plan_tutorial", "seconds_of_blocks"]
+__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy", "plan_tutorial",
+           "seconds_of_blocks"]
+
+_SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
+_QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
+_STAGES = 2                         # double buffering
+_PACKED = 4                         # int8 in a word
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The sizes of one level each.
+
+    Attributes
+    ----------
+    block : tuple of int
+        Extents (M, N) of the tile of C of a block.
+    thread : tuple of int
+        Extents (M, N) of the tile of C of a thread.
+    depth : int
+        Step along K, in elements.
+    """
+
+    block: tuple[int, int]
+    thread: tuple[int, int]
+    depth: int
+
+    @property
+    def tile(self) -> TileShape:
+        """The hierarchy as nested layouts, for C in M-major order."""
+        (m, n), (tm, tn) = self.block, self.thread
+        along_m, along_n = m // tm, n // tn
+        warp = (8, 4) if along_m % 8 == 0 and along_m >= along_n else (4, 8)
+        warps = along_m // warp[0], along_n // warp[1]
+        return TileShape(m, n, self.depth, warp, warps, (min(_QUADRANT, tm), min(_QUADRANT, tn)),
+                         _STAGES)
+
+    @property
+    def transposed(self) -> Policy:
+        """The policy for ``C^T``."""
+        return replace(self, block=self.block[::-1], thread=self.thread[::-1])
+
+
+_P = Policy
+_SINGLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 8),
+           "large": _P((64, 64), (8, 8), 8), "tall": _P((128, 32), (8, 4), 8),
+           "wide": _P((32, 128), (4, 8), 8), "huge": _P((128, 128), (8, 8), 8)}
+_DOUBLE = {**_SINGLE, "medium": _P((32, 32), (4, 4), 16), "large": _P((64, 64), (4, 4), 8),
+           "huge": _P((64, 128), (8, 8), 8)}
+_HALF = {"small": _P((32, 32), (4, 4), 8), "medium": _P((32, 32), (8, 4), 16),
+         "large": _P((64, 64), (16, 8), 8), "tall": _P((128, 32), (16, 4), 8),
+         "wide": _P((32, 128), (8, 8), 8), "huge": _P((128, 128), (16, 8), 8)}
+_BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32),
+          "large": _P((64, 64), (8, 4), 32), "tall": _P((128, 64), (8, 4), 64),
+          "wide": _P((64, 128), (4, 8), 64), "huge": _P((128, 128), (8, 8), 32)}
+
+POLICIES: dict[str, dict[str, Policy]] = {
+    "float32": _SINGLE, "float64": _DOUBLE, "float16": _HALF, "bfloat16": _HALF, "int8": _BYTES,
+}
+"""By element type and by the shape of the problem: those of CUTLASS 0.1, which the article
+describes (dispatch_policies.h)."""
+
+
+def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """Plan a GEMM on the policy of a shape.
+
+    Parameters
+    ----------
+    shape : str
+        ``"small"`` ... ``"huge"``.
+    aligned : bool
+        Leave out predicates; extents must then be multiples of the block tile.
+    problem : GemmProblem
+        What to compute. int8 operands are summed in int32 by dp4a, and C is int32; float16 and
+        bfloat16 are summed in float32.
+    device : DeviceInfo
+        The device to plan for.
+
+    Raises
+    ------
+    ValueError
+        For other types, or extents that the tile does not divide.
+    """
+    name = f"gemm_{shape}{'_aligned' if aligned else ''}"
+    if problem.a.dtype not in POLICIES or problem.b.dtype != problem.a.dtype:
+        raise ValueError(f"{name} multiplies two operands of one type, {', '.join(POLICIES)}, "
+                         f"got {problem.a.dtype} and {problem.b.dtype}")
+    return _plan(name, POLICIES[problem.a.dtype][shape], aligned, problem, device)
+
+
+def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """Plan an int8 product with an int32 result on dp4a: the largest policy that gives every
+    multiprocessor a block.
+
+    Raises
+    ------
+    ValueError
+        For other types, or K no multiple of 4.
+    """
+    types = problem.a.dtype, problem.b.dtype, problem.c.dtype
+    if types != ("int8", "int8", "int32"):
+        raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, "
+                         "got {} by {} to {}".format(*types))
+    shape = next((s for s in ("huge", "large", "medium")
+                  if tiles_of_c(problem, _BYTES[s].block, True) >= device.multiprocessors), "small")
+    return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
+
+
+def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
+          device: DeviceInfo) -> Plan:
+    facing = oriented(problem, 0)
+    p, roles = facing.problem, facing.by_name
+    extents, by = (problem.m, problem.n, p.depth), (*policy.block, policy.depth)
+    if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
+        raise ValueError(
+            f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not "
+            f"multiples of the tile {'x'.join(map(str, by))}"
+        )
+    policy = policy.transposed if facing.swapped else policy
+    blocks, tile = tiles_of_c(p, policy.block, True), policy.tile
+    reason = (
+        f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
+        f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
+        f"memory and of registers, {'no predicates' if aligned else 'predicated'}"
+    )
+    workspace, copies, words = Workspace(), dict[str, Plan](), p.a.dtype == "int8"
+    if words:
+        tile = replace(tile, k=tile.k // _PACKED)
+        p, copies = _in_words(p, roles, workspace, device, name)
+        reason += f"; dp4a on words of {_PACKED} along K"
+        if copies:
+            reason += f", after {', '.join(copies)} has been rearranged to lie along K"
+    choice = choice_of(p, *p.map_inputs(simt_access), tile, 1, device)
+    choice = replace(choice, tile=tile, blocks=blocks)
+    product = simt_product(p, device, choice, roles, aligned=aligned)
+    launches = *(each for plan in copies.values() for each in plan.launches), product
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
+                reason + facing.note,
+                choice.work.seconds(device) + sum(plan.seconds or 0.0 for plan in copies.values()))
+
+
+def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: DeviceInfo,
+              name: str) -> tuple[GemmProblem, dict[str, Plan]]:
+    """A product of int8 as one of words of 4 neighbours along K, and what rearranges operands in
+    another order into the workspace, where ``roles`` has them from then on.
+    """
+    if p.c.dtype != "int32":
+        raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
+    if p.k % _PACKED:
+        raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
+    copies, words = dict[str, Plan](), []
+    for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
+        others = operand.strides[0] if rows > 1 else 0, *operand.batch_strides
+        if operand.strides[1] != 1 or operand.alignment % _PACKED or any(s % _PACKED for s in others):
+            found = packed_matrices(p, operand, rows, 1, p.k)
+            source, operand = roles[pointer], found.operand
+            roles[pointer] = there = workspace.take(found.nbytes)
+            copies[pointer] = plan_copy(found.problem, device).within(Workspace(), src=source,
+                                                                      dst=there)
+        words.append(replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
+                             batch_strides=tuple(s // _PACKED for s in operand.batch_strides)))
+    return replace(p, k=p.k // _PACKED, a=words[0], b=words[1]), copies
+
+
+def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    plan = plan_mma(problem, device)
+    return replace(plan, reason=f"variant gemm_mma: {plan.reason}")
+
+
+def _variant(shape: str, policy: Policy, aligned: bool) -> Variant:
+    (m, n), (tm, tn) = policy.block, policy.thread
+    extents = "extents that the tile divides" if aligned else "ragged extents by predicates"
+    return Variant(
+        f"gemm_{shape}{'_aligned' if aligned else ''}",
+        "gemm",
+        f"{_SOURCE}: CUTLASS GEMM policies",
+        f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), "
+        f"double buffering, {extents}",
+        "sm_75",
+        partial(plan_policy, shape, aligned)
+    )
+
 
 # Of the rate of fused multiply-adds, of blocks with few threads and with many, and the time to
 # start and to drain, in blocks: of docs/performance/data/h200-gemm-variants.json.
@@ -91,7 +291,7 @@ def seconds_of_blocks(products: int, blocks: int, accumulator: str, rate: float,
     return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + device.seconds(launches=1)
 
 
-def _variant(name: str, shape: TutorialShape, predicated: bool, source: str,
+def _tutorial_variant(name: str, shape: TutorialShape, predicated: bool, source: str,
              summary: str) -> Variant:
     return Variant(name, "gemm", source, summary, "sm_75",
                    partial(plan_tutorial, name, shape, predicated))
@@ -99,40 +299,53 @@ def _variant(name: str, shape: TutorialShape, predicated: bool, source: str,
 
 _TUTORIAL, _NAIVE = "CuTe dense matrix-matrix multiply tutorial", "GEMM with CuTe 1: a naive GEMM"
 
-VARIANTS: tuple[Variant, ...] = (
-    _variant(
+_TUTORIALS = (
+    _tutorial_variant(
         "gemm_tutorial",
         TUTORIAL,
         True,
         f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
         "blocks (128,128,8), threads 32x8, 32x8, 16x16; NT, TN, NN, TT by strides, mixed types, ragged sizes by predication"
     ),
-    _variant(
+    _tutorial_variant(
         "gemm_tutorial_unpredicated",
         TUTORIAL,
         False,
         f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
         "gemm_tutorial without predicates, for extents that the block divides"
     ),
-    _variant(
+    _tutorial_variant(
         "gemm_naive_tiled",
         NAIVE_TILED,
         True,
         f"{_NAIVE}, 2: tiles, partitions, slice-k",
         "blocks (64,64,16), 8x8 threads, each with 8x8 interleaved elements of C: no bank conflicts"
     ),
-    _variant(
+    _tutorial_variant(
         "gemm_naive_tiled_dense",
         replace(NAIVE_TILED, owned="dense"),
         True,
         f"{_NAIVE}, 2.2.4: bank conflicts",
         "each thread owns a dense 8x8 block, as the analysis assumes: reads of A meet banks twice"
     ),
-    _variant(
+    _tutorial_variant(
         "gemm_naive_tiled_rolled",
         replace(NAIVE_TILED, unroll=False),
         True,
         f"{_NAIVE}, 1: #pragma unroll",
         "without #pragma unroll, to compare"
     ),
+)
+
+VARIANTS: tuple[Variant, ...] = (
+    *(_variant(*policy, aligned) for aligned in (False, True) for policy in _SINGLE.items()),
+    Variant(
+        "igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)",
+        "int8 by int8 to int32, four products an instruction", "sm_75", plan_dp4a
+    ),
+    Variant(
+        "gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
+        "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma
+    ),
+    *_TUTORIALS,
 )

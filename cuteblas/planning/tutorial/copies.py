@@ -1,28 +1,147 @@
-"""Copies and transposes by TMA as variants: which problems the hardware takes, and the tensor maps
-for them."""
+"""The transposes of "CuTe Matrix Transpose" as variants, naive, through shared memory with bank
+conflicts, and without; and copies and transposes by TMA: which problems the hardware takes, and the
+tensor maps for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import gcd, prod
 from typing import Any
 
 from ...codegen.architectures import capabilities, oldest_with
-from ...codegen.kernel import TensorMapSpec
+from ...codegen.kernel import GeneratedKernel, TensorMapSpec
 from ...codegen.signature import View
+from ...layout import ComposedLayout, Layout
 from ...tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
+from ...tutorial.transpose import (
+    ALONG_M,
+    ALONG_N,
+    TILE,
+    NaiveConfig,
+    SharedConfig,
+    naive_transpose,
+    padded,
+    shared_transpose,
+    swizzled,
+)
 from ..copy.dispatch import canonical_modes, is_wide
-from ..modes import Mode
+from ..floors import touched_bytes
 from ..operands import MAPPED_STRIDE, VECTOR_BYTES, batch_values, launch, power_of_two
 from ..plan import Argument, Plan
-from ..problem import CopyProblem, DeviceInfo
+from ..problem import CopyProblem, DeviceInfo, Mode
 from ..variants import Variant
-from .transpose import expected_seconds, matrix_modes
 
-__all__ = ["VARIANTS", "plan_tma_copy", "plan_tma_transpose"]
+__all__ = ["VARIANTS", "expected_seconds", "matrix_modes", "plan_tma_copy", "plan_tma_transpose"]
 
-_SOURCE = 'CUTLASS documentation, "CuTe TMA Tensors"'
+_SOURCE = 'L. Mao, "CuTe Matrix Transpose"'
+_UNIT = Mode(1, 1, 1)
+# Shares of the bandwidth of a device copy, of kernels whose names contain these.
+_SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 0.85,
+           "swizzled": 0.85, "tma_": 0.88}
+
+
+def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
+    """Mode M, contiguous in the target, mode N, contiguous in the source, and the offsets of the
+    first element in both.
+
+    Raises
+    ------
+    ValueError
+        If the problem is not a transpose of a matrix.
+    """
+    modes, *offsets = canonical_modes(problem)
+    n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
+    m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
+    if len(modes) != len({m, n} - {_UNIT}):
+        raise ValueError(
+            f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the "
+            f"target; got shape {problem.shape}, strides {problem.src_strides} and {problem.dst_strides}"
+        )
+    return m, n, (offsets[0], offsets[1])
+
+
+def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
+    """The expected time of a copy by a kernel of a name."""
+    nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
+                 for strides in (problem.src_strides, problem.dst_strides))
+    return device.seconds(0, 2, nbytes / next(share for part, share in _SHARES.items()
+                                              if part in name))
+
+
+def _kernel(
+    name: str, item: int, predicated: bool, wide: bool
+) -> tuple[NaiveConfig | SharedConfig, Callable[[Any], GeneratedKernel]]:
+    if name in ("read", "write"):
+        naive = NaiveConfig(item, ALONG_N if name == "read" else ALONG_M, predicated, wide)
+        return naive, naive_transpose
+    layouts: dict[str, Layout | ComposedLayout] = {
+        "conflict_read": Layout(TILE, (TILE[1], 1)), "conflict_write": Layout(TILE, (1, TILE[0])),
+        "padded": padded(item),
+        "swizzled": swizzled(item)}
+    shared = SharedConfig(item, name, layouts[name], predicated, wide)
+    return shared, shared_transpose
+
+
+def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bool,
+          reason: str) -> Plan:
+    m, n, offsets = matrix_modes(problem)
+    if not predicated and (m.extent % TILE[0] or n.extent % TILE[1]):
+        raise ValueError(
+            f"{problem.variant} has no predicates: M must be a multiple of {TILE[0]} and N of {TILE[1]}, "
+            f"got {m.extent} x {n.extent}"
+        )
+    config, generator = _kernel(name, problem.itemsize, predicated, is_wide((m, n)))
+    blocks = -(-m.extent // TILE[0]) * -(-n.extent // TILE[1])
+    S = View(Argument("src", offset=offsets[0] * problem.itemsize), (m.src, 1))
+    D = View(Argument("dst", offset=offsets[1] * problem.itemsize), (1, n.dst))
+    made = launch(generator, config, blocks, S=S, D=D, M=m.extent, N=n.extent)
+    return Plan(problem, device, str(problem.variant), config, (made,), reason=reason,
+                seconds=expected_seconds(str(problem.variant), problem, device))
+
+
+_SETTINGS = {
+    "naive_read": (
+        "CuTe Naive Matrix Transpose",
+        "lanes are neighbours along the rows of the source: reads coalesce, writes are strided"
+    ),
+    "naive_write": (
+        "CuTe Naive Matrix Transpose",
+        "lanes are neighbours along the columns: writes coalesce, reads are strided"
+    ),
+    "smem_conflict_read": (
+        "Shared Memory Layout and CUDA Thread Block Layout",
+        "a row-major tile in shared memory: its columns are read from one bank"
+    ),
+    "smem_conflict_write": (
+        "Shared Memory Layout and CUDA Thread Block Layout",
+        "a column-major tile in shared memory: its rows are written to one bank"
+    ),
+    "smem_padded": (
+        "Shared Memory Padding",
+        "rows of the tile one element apart: rows and columns meet every bank once"
+    ),
+    "smem_swizzled": (
+        "Shared Memory Swizzling",
+        "columns exclusive-or row: rows and columns meet every bank once, and no memory is spent"
+    ),
+}
+
+
+def _variant(name: str, predicated: bool) -> Variant:
+    section, summary = _SETTINGS[name]
+    if not predicated:
+        section, summary = "Predicates and Boundary Checking", f"as transpose_{name}, without checking elements against the extents"
+    plan = partial(_plan, name=name.removeprefix("naive_").removeprefix("smem_"),
+                   predicated=predicated, reason=summary)
+    name = f"transpose_{name}{'' if predicated else '_unpredicated'}"
+    return Variant(name, "copy", f"{_SOURCE}: {section}", summary, "sm_70", plan)
+
+
+
+
+_TMA_SOURCE = 'CUTLASS documentation, "CuTe TMA Tensors"'
 _ALIGNMENT = 16                      # bytes, of addresses and strides
 _MOST_MODES, _MOST_BOX, _TILE_BYTES = 5, 256, 16 << 10
 # coordinates have 32 bits, and those of the last box end beyond the extent
@@ -63,11 +182,11 @@ def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | T
              blocks: int,
              values: dict[str, Any], reason: str) -> Plan:
     """The plan of one launch."""
-    kernel = tma_copy(config) if isinstance(config, TmaCopyConfig) else tma_transpose(config)
+    generator = tma_copy if isinstance(config, TmaCopyConfig) else tma_transpose
     notes = {f"tensor map {name}": _described(view.map.tensor_map)
              for name, view in values.items() if isinstance(view, View) and view.map}
     return Plan(problem, device, str(problem.variant), config,
-                (launch(kernel, (blocks, 1, 1), values),), reason=reason, notes=notes,
+                (launch(generator, config, blocks, values),), reason=reason, notes=notes,
                 seconds=expected_seconds("tma_", problem, device))
 
 
@@ -173,11 +292,11 @@ def _described(spec: TensorMapSpec) -> str:
     return f"{spec.shape} elements of {spec.dtype.bytes} bytes, strides {spec.strides} bytes, box {spec.box}, {swizzle}"
 
 
-VARIANTS = (
+_BY_TMA = (
     Variant(
         "tma_copy",
         "copy",
-        f"{_SOURCE}: Introduction to TMA instructions, Building a TMA Tensor",
+        f"{_TMA_SOURCE}: Introduction to TMA instructions, Building a TMA Tensor",
         "one thread of a block has TMA bring a box into shared memory and take it out again",
         oldest_with("tma"),
         plan_tma_copy
@@ -185,9 +304,12 @@ VARIANTS = (
     Variant(
         "tma_transpose",
         "copy",
-        f"{_SOURCE}: Application to TMA Tensors",
+        f"{_TMA_SOURCE}: Application to TMA Tensors",
         "TMA brings a swizzled tile; threads read it across and write wide vectors",
         oldest_with("tma"),
         plan_tma_transpose
     ),
 )
+
+VARIANTS = (*(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS),
+            *_BY_TMA)
