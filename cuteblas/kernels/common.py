@@ -24,7 +24,7 @@ from ..codegen import (
     cast,
 )
 from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
-from ..layout.symbolic import IntLike, ceil_div, less, minimum
+from ..layout.symbolic import IntLike, ceil_div, minimum
 
 __all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
            "Partition", "batch_letters",
@@ -257,7 +257,7 @@ def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLi
     while half > 1:
         half //= 2
         k.barrier()
-        with k.when(less(along, half)):
+        with k.when(along < half):
             k.copy(Vector(width), tiled.partition(domain_offset((0, half), shared), k.thread), part)
             k.fold(total, part, by)
             if half > 1:

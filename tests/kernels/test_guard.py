@@ -26,7 +26,7 @@ from cuteblas.kernels.guard import (
     leave_verdict,
 )
 from cuteblas.layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from cuteblas.layout.symbolic import equal, less
+from cuteblas.layout.symbolic import equal
 from cuteblas.planning import H200, Plan
 from cuteblas.planning.gemm.blocks import Blocks
 from cuteblas.planning.gemm.mma import plan_mma
@@ -102,7 +102,7 @@ def write_all(value, *, checks=False, reports=False, gate=None, element="float32
     one = k.registers("one", element, Layout(1))
     k.fill(one, number(float(value), element))
     matrix = Tensor(C.address, Layout((1, m, n), (0, *C.strides)))
-    with k.when(less(row, m)), k.loop("column", n) as column:
+    with k.when(row < m), k.loop("column", n) as column:
         k.copy(Vector(1), one, matrix[_, row, column])
     if reports:
         X, status = more

@@ -30,7 +30,7 @@ from ...codegen import (
 )
 from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
-from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum, select
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum, select
 from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
@@ -277,7 +277,7 @@ class _Side:
             self.length = k.let(f"{self.name}_end", limits[run[-1]] * prod(self._extents[:-1]))
         self.lane = k.let(f"{self.name}_lane", k.thread % side.lanes)
         self._row = k.let(f"{self.name}_row", k.thread // side.lanes)
-        self._busy = less(k.thread, side.lanes * side.rows)
+        self._busy = k.thread < side.lanes * side.rows
 
     def row(self, row: IntLike, name: str, exists: Condition = True) -> _Row:
         """The run at a flat coordinate of the other modes."""
@@ -288,9 +288,9 @@ class _Side:
         at = _flat(idx2crd(row, extents))
         in_shared = k.let(f"{self.name}_above_{name}", shared(*at))
         in_memory = k.let(f"{self.name}_start_{name}", self._box + memory(*at))
-        partial = (less(i, self._limits[q]) for i, q in zip(at, others, strict=False)
+        partial = (i < self._limits[q] for i, q in zip(at, others, strict=False)
                    if q in self._limits)
-        return _Row(in_memory, in_shared, all_of(exists, less(row, self.count), *partial))
+        return _Row(in_memory, in_shared, all_of(exists, row < self.count, *partial))
 
     def rows(self) -> Iterator[_Row]:
         """Those of which this thread moves words."""
@@ -315,7 +315,7 @@ class _Side:
                 whole = isinstance(self.length,
                                    int) and (c + 1) * side.lanes * side.word <= self._longest
                 yield self._word(shared, row, first, offsets[c],
-                                 True if whole else less(first, self.length))
+                                 True if whole else first < self.length)
 
     def _words_from_grains(self, shared: Tensor) -> Iterator[_Word]:
         """Words counted from the multiple of ``grain`` bytes at which each run begins, or
@@ -332,7 +332,7 @@ class _Side:
                 index = maximum(first, 0) if len(self._extents) > 1 else first
                 offsets = self._shared_offsets(index, f"{self.name}_place_{r}_{c}")
                 yield self._word(shared, row, first, offsets,
-                                 all_of(less(-1, first), less(first, self.length)))
+                                 all_of(first > -1, first < self.length))
 
     def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: Coord,
               exists: Condition) -> _Word:
@@ -500,7 +500,7 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         end = k.let(f"D_high_{r}", (length + skipped) // word)
         for c in range(target.words_of_lane):
             index = target.lane + c * lanes
-            with k.when(all_of(row.exists, less(first - 1, index), less(index, end))):
+            with k.when(all_of(row.exists, first - 1 < index, index < end)):
                 cut = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, 2)
                 for n, at in enumerate(covering):               # one word, if it is whole
                     k.copy(Covering(1), words(at + index), cut(n))
@@ -513,8 +513,8 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         row = target.row(e // most, "e")
         run = k.let("begin", lines.place(target.pointer[row.in_memory]))
         head, tail = k.let("head", (-run) % word), k.let("tail", (run + length) % word)
-        of_tail = less(word - 2, e % most)
+        of_tail = word - 2 < e % most
         at = k.let("at", k.let("index", e % (word - 1))
                    + select(of_tail, maximum(head, length - tail), 0))
-        with k.when(all_of(row.exists, less(at, select(of_tail, length, minimum(head, length))))):
+        with k.when(all_of(row.exists, at < select(of_tail, length, minimum(head, length)))):
             copy_element(k, "tDrE", shared(row.in_shared + at), target.pointer[row.in_memory + at])

@@ -50,7 +50,7 @@ from ...layout import (
     select,
     size,
 )
-from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum
 from ..common import (
     ELEMENTS,
     DynamicPair,
@@ -353,7 +353,7 @@ def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
         below, right = k.let("first_p", below), k.let("first_q", right)
     tensors = [_held(k, config, tile, name) for name in "TU"]
     return [_Moved("T", (right, below), read, written, *tensors[0], limits[0]),
-            _Moved("U", (below, right), read, written, *tensors[1], limits[1], less(p, q))]
+            _Moved("U", (below, right), read, written, *tensors[1], limits[1], p < q)]
 
 def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
                   batched: bool) -> tuple[IntLike, IntLike, IntLike]:
@@ -375,7 +375,7 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
         column, above = unravel(k, block, columns, ("column", "above"))
         row, index = unravel(k, above, rows, ("row", "batch"), batched)
     p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
-    with k.when(less(row + (-odd), column)):
+    with k.when(row + (-odd) < column):
         k.assign(p, row)
         k.assign(q, column - 1 + odd)
     return p, q, index
@@ -509,7 +509,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                for row, i in (("top", 0), ("bottom", along_i - 1))]
     inside = k.flag(f"inside_{name}", lines.covered(borders, along_j))
     k.comment("Rows in: the aligned words that cover the thread's words")
-    with k.when(inside.ne(0)), k.when(less(j, extents[0])):
+    with k.when(inside.ne(0)), k.when(j < extents[0]):
         covers = k.registers("tSrC", tile.word, (2, packed, blocks))
         fragment = k.registers("tSrS", tile.word, ((1, packed), 1, blocks))
 
@@ -532,7 +532,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                            covers[None, row, None])
             with k.otherwise(), k.each(blocks) as block:
                 first = corner[1] + block * rows
-                with k.when(all_of(less(-rows, first), less(first, extents[1]))):
+                with k.when(all_of(-rows < first, first < extents[1])):
                     read_block(block)
         else:
             with k.each(blocks) as block:
@@ -601,9 +601,9 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         at = [k.let(f"word_{name}{n}_{w}", i if config.halo else i % tile.written[1])
               for w, i in enumerate(at)]
         here = k.let(f"here_{name}{n}", later + word * packed)
-        with k.when(all_of(less(first - 1, here), less(here, last))), k.loop("r", rows, unroll=True) as r:
+        with k.when(all_of(first - 1 < here, here < last)), k.loop("r", rows, unroll=True) as r:
             which = tDcD((0, 0), r, 0)[0]
-            with k.when(less(corner[0] + which, J)):
+            with k.when(corner[0] + which < J):
                 held = k.registers("tDrS", tile.word, (1, len(at)))
                 for w, i in enumerate(at):
                     k.copy(ELEMENTS, moved.shared(which, i), held[None, w])
@@ -627,12 +627,12 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     def single_ones() -> None:
         with k.loop("r", passes, unroll=False) as r:
             which, e = tEcD((0, 0), r, 0)
-            with k.when(less(corner[0] + which, J)):
+            with k.when(corner[0] + which < J):
                 _, first, last, stop = sectors(which)
                 head = starts * first if config.halo else first
                 for start, until in ((starts * border, minimum(head, stop)),
                                      (maximum(first, last), stop)):
-                    with k.when(less(start + e, until)):
+                    with k.when(start + e < until):
                         single(which, start + e)
 
     if config.halo:                       # rows of the target begin in this tile, or they end there
@@ -641,10 +641,10 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         with k.when(edge.ne(0)):
             single_ones()
         return
-    with k.when(less(config.tile[1] - 1, end)), k.loop("r", passes, unroll=True) as r:
+    with k.when(config.tile[1] - 1 < end), k.loop("r", passes, unroll=True) as r:
         which, e = tEcD((0, 0), r, 0)
         later = k.let("later", (-column_begin(which)) % border)
-        with k.when(all_of(less(corner[0] + which, J), less(0, later))):
+        with k.when(all_of(corner[0] + which < J, later > 0)):
             behind = k.flag("behind", integer(e) >= later)
             single(which, e + behind * (config.tile[1] - border))
     with k.otherwise():

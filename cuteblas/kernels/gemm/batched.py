@@ -55,7 +55,7 @@ from ...layout import (
     upcast,
     zipped_divide,
 )
-from ...layout.symbolic import Condition, IntLike, all_of, less, minimum
+from ...layout.symbolic import Condition, IntLike, all_of, minimum
 from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
@@ -448,7 +448,7 @@ class _Divided:
                 found.append((start, True))
             else:
                 found.append((k.let(f"start_{'mn'[mode]}{rest}", minimum(start, extent - run)),
-                              less(start, extent)))
+                              start < extent))
         return found
 
     def _from_runs(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> list[Tensor]:
@@ -608,7 +608,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
 
     k.comment("Products: (runs, rest) of C for a thread")
     multiply = (_Whole if tile.whole else _Divided)(k, config)
-    busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
+    busy = k.thread < tile.multiplying if tile.multiplying < tile.threads else True
     with k.when(busy):
         multiply.products(sA, sB)
     epilogue.clear(multiply.total)

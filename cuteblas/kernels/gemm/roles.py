@@ -40,7 +40,7 @@ from ...codegen.mbarrier import initialise
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, select, size
-from ...layout.symbolic import Condition, IntLike, equal, less
+from ...layout.symbolic import Condition, IntLike, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
@@ -93,7 +93,7 @@ def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
     """
     k, (of_load, of_multiply) = schedule.k, registers or _REGISTERS[groups]
     k.comment(f"The producer: {loaders} keeps the ring full")
-    with k.when(less(GROUP * groups - 1, k.thread)):
+    with k.when(GROUP * groups - 1 < k.thread):
         k.do("setmaxnreg_dec", of=of_load)
         load()
     k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
@@ -322,14 +322,14 @@ class Multiplier:
             else:
                 # All but the newest group of instructions are done: the stage before is free again.
                 wgmma_wait(k, 1)
-                self._release(released, less(0, k_tile))
+                self._release(released, k_tile > 0)
                 k.assign(released, stage.index)
             if and_then is not None:
                 and_then()
             stage.advance()
         if released is not None:
             wgmma_wait(k, 0)
-            self._release(released, less(0, count))
+            self._release(released, count > 0)
 
     def _issue(self, products: Products) -> None:
         """Start the products of a stage."""

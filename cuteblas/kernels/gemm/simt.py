@@ -22,7 +22,7 @@ from ..._dtypes import dtype
 from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
-from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
+from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
 from ..common import OperandAccess, Pair
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop, VectorOperand
@@ -226,7 +226,7 @@ class _Totals:
         if self._tile.totals == "registers":
             k.fold(self._part, self._pieces)
         else:
-            with k.when(less(self.chunk, first)):
+            with k.when(self.chunk < first):
                 self._each(lambda piece: k.fold(self._part, piece),
                            lambda total: k.copy(self._vector, self._part, total))
             with k.otherwise():
@@ -245,7 +245,7 @@ class _Totals:
         """The sums of all of K."""
         k = self._k
         self._join()
-        with k.when(less(self.chunk, self._k_tiles)):
+        with k.when(self.chunk < self._k_tiles):
             if self._tile.totals == "registers":
                 k.fold(self._pieces, self._part)
             else:

@@ -41,7 +41,7 @@ from ...codegen import (
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, composition, make_layout, size
-from ...layout.symbolic import Condition, IntLike, all_of, equal, less
+from ...layout.symbolic import Condition, IntLike, all_of, equal
 from ..common import (
     ELEMENTS,
     GROUP,
@@ -332,11 +332,11 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     def load() -> None:
         if by_threads:
-            with k.when(less(loader - 1, k.thread)):
+            with k.when(loader - 1 < k.thread):
                 load_by_threads()
         else:
             keep_full(schedule, loader, pipeline, by_tma, steps)
-        with k.when(less(k.thread, loader)):
+        with k.when(k.thread < loader):
             split_b()
 
     @contextmanager
@@ -393,7 +393,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     if step == 0:
                         # The stage before ends here, so that it still multiplied while this one's
                         # first values were split.
-                        settle(released, less(0, k_tile))
+                        settle(released, k_tile > 0)
                         k.assign(released, buffer.index)
                         planes_of_b.wait(buffer)
                     wgmma_fence(k)
@@ -402,7 +402,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     wgmma_commit(k)
                 stage.advance()
                 buffer.advance()
-            settle(released, less(0, work.end))
+            settle(released, work.end > 0)
             return total
 
         yield sums_of

@@ -29,7 +29,7 @@ from ...codegen import (
 )
 from ...codegen.pipeline import RingIndex
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
-from ...layout.symbolic import IntLike, all_of, equal, less
+from ...layout.symbolic import IntLike, all_of, equal
 from ..common import WARP, Pair
 from .block import GemmBlock, GemmConfig
 
@@ -236,7 +236,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         whole_steps = k.let("whole_steps", block.depth // tile.k)
         with k.loop("k_tile", whole_steps, unroll=False) as k_tile:
             straight(k_tile, True)
-        with k.when(less(whole_steps, block.k_tiles)):
+        with k.when(whole_steps < block.k_tiles):
             straight(whole_steps, False)
     else:
         k.comment(

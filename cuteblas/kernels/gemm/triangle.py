@@ -7,7 +7,7 @@ from math import lcm
 
 from ...codegen import KernelBuilder
 from ...layout import Layout, Tensor
-from ...layout.symbolic import Condition, IntLike, ceil_div, equal, less, select
+from ...layout.symbolic import Condition, IntLike, ceil_div, equal, select
 from ..common import DynamicPair, Pair, Partition
 from ..epilogue import OutputTriangle
 
@@ -111,7 +111,7 @@ class Triangle(Rectangle):
         diagonal."""
         k, half, even = self._k, self._half, self._even
         row, column = k.let("square_down", down // self._along_m), k.let("square_across", across // self._along_n)
-        folded = less(row, column + even)
+        folded = row < column + even
         i = k.let("square_m", select(folded, half + column + even - 1, row - even))
         j = k.let("square_n", select(folded, half + row, column))
         m = k.let("m_of_triangle", i * self._along_m + down % self._along_m)

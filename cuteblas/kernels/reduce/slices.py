@@ -13,7 +13,7 @@ from functools import cache
 from ..._dtypes import dtype
 from ...codegen import GeneratedKernel, KernelBuilder, by_coordinate
 from ...layout import Layout, Tensor, _, local_tile, product
-from ...layout.symbolic import IntLike, less
+from ...layout.symbolic import IntLike
 from ..common import (
     ELEMENTS,
     OperandAccess,
@@ -143,7 +143,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     k.fill(parts)
     for chain in range(_CHAINS if along > 1 else _CHAINS - 1):
         index = whole + first + chain * along
-        with k.when(less(index, S)):
+        with k.when(index < S):
             k.copy(ELEMENTS, tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
     k.fold(totals, parts)
     half = _CHAINS
@@ -158,6 +158,6 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         fold_halves(k, shared, sR, first, (total, part))
     epilogue.clear(total)
     k.let_next_launch_begin()
-    with k.when(less(first, 1) if along > 1 else True):
+    with k.when(first < 1 if along > 1 else True):
         epilogue.store(total, OutputTile(tile_of(mC), mine, tile_of, (M, N), item, guard))
     return k.build()

@@ -60,17 +60,7 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
 )
-from ...layout.symbolic import (
-    Condition,
-    Expr,
-    IntLike,
-    all_of,
-    ceil_div,
-    equal,
-    less,
-    maximum,
-    select,
-)
+from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, maximum, select
 from ..common import (
     ELEMENTS,
     WARP,
@@ -402,7 +392,7 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
         with k.when(equal(block, 0)):
             clear(k, flags, flags_count)
     surplus = config.cluster > 1 and parts[second].shares_no_rows
-    with k.when(less(block, blocks_first)), k.scratch():
+    with k.when(block < blocks_first), k.scratch():
         parts[first].split(block, arrivals)
     with k.otherwise(), k.scratch():
         parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), arrivals,
@@ -440,7 +430,7 @@ class _Operand:
         """Split the rows of a block; with a ``surplus``, there may be blocks after the last
         rows."""
         tiles = ceil_div(self._extents[0], self._config.tile[0])
-        with self._k.when(less(block, prod(self._batch, start=tiles)) if surplus else True):
+        with self._k.when(block < prod(self._batch, start=tiles) if surplus else True):
             self._split(block, arrivals)
 
     def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
@@ -623,7 +613,7 @@ class _Operand:
         need, offer = record(0), record(1)
         k.assign(need, 0.0)
         k.assign(offer, UNBOUNDED)
-        with k.when(all_of(fold.has_row, less(tile * self._config.tile[0] + row, M))):
+        with k.when(all_of(fold.has_row, tile * self._config.tile[0] + row < M)):
             k.assign(need, k.call("row_need", z, t, total))
             k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
@@ -717,7 +707,7 @@ class _Fold:
         self._folder = config.folder
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)),
                                              k.thread)(0, 0, 0)[1]
-        self.has_row = less(k.thread, self._rows * self._parts)
+        self.has_row = k.thread < self._rows * self._parts
         # the row of a thread, and its part of it
         self._own = k.thread // self._parts, k.thread % self._parts
         if config.cluster == 1:
@@ -825,7 +815,7 @@ class _Fold:
     def _others(self, name: str) -> Iterator[IntLike]:
         """A loop over blocks of the cluster, whom the threads of a row share."""
         k, cluster, own = self._k, self._config.cluster, self._own[1]
-        with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+        with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, own + first < cluster)):
             yield own + first
 
     def _from_all(self, x: _Part) -> None:
@@ -908,7 +898,7 @@ class _Strip:
         self._steps = k.let("steps", ceil_div(mine, config.tile[1] * config.cluster))
         self._left = k.let("left", maximum(self._steps - self._slots, 0))
         with k.loop("ahead", self._slots) as position:
-            self._bring(position, position, less(position, self._steps))
+            self._bring(position, position, position < self._steps)
 
     def _bring(self, position: IntLike, step: IntLike, condition: Condition) -> None:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
@@ -945,12 +935,12 @@ class _Strip:
             # later.
             following = k.let("following", position + self._slots - 1)
             if again:
-                more = all_of(less(self._steps - 1, following),
-                              less(following, first + self._steps))
+                more = all_of(self._steps - 1 < following,
+                              following < first + self._steps)
                 self._bring(following, following - self._steps, more)
             else:
-                with k.when(less(0, position)):
-                    self._bring(following, following, less(following, self._steps))
+                with k.when(position > 0):
+                    self._bring(following, following, following < self._steps)
             k.copy(Vector(self._run), self._ring[_, _, _, position % self._slots], self._fragment)
-            yield k.let("step", select(less(position, self._steps), position,
+            yield k.let("step", select(position < self._steps, position,
                                        position - self._steps)) if again else position
