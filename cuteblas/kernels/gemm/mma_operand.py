@@ -72,8 +72,8 @@ class _Vectors(VectorOperand):
 
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         if self._by_rows:
-            self.k.copy(Ldmatrix(not self._k_major), self._part[_, _, step, stage],
-                        self._fragment[_, _, buffer])
+            self.k.copy(Ldmatrix(not self._k_major), self._part[..., step, stage],
+                        self._fragment[..., buffer])
         else:
             self.k.copy(ELEMENTS, self._part[_, step, stage], self._fragment[_, buffer])
 
@@ -136,13 +136,13 @@ class _Covered(LoopOperand):
         return self._words.partition(tensor, self.tile.mma.threads, self.k.thread)
 
     def load(self, k_tile: IntLike, stage: IntLike) -> None:
-        k, x, tiles, here = self.k, self.name, self._words, (_, _, _, k_tile)
+        k, x, tiles, here = self.k, self.name, self._words, (..., k_tile)
         along, across = self._along, 1 - self._along
         extents = [self.block.extents[mode] for mode in self.modes]
         columns = k.let(f"columns_{x}", minimum(extents[along] - self._rows(0, 0, k_tile)[along],
                                                 tiles.run))
         ends = tiles.end(k, f"end_{x}", columns)
-        source, target = self._source[here], self._target[_, _, _, stage]
+        source, target = self._source[here], self._target[..., stage]
         coordinates = self._exists[here]
         numbers, lasts = (self._part_of_copy(tensor)[here] for tensor in (tiles.number, ends))
         with k.loops(static_extents(source)) as at:
@@ -170,7 +170,7 @@ class _Covered(LoopOperand):
             self.k.copy(CutWords(self._bits), self._part[_, step, stage],
                         self._fragment[_, buffer])
         else:
-            self.k.copy(JoinPairs(), self._part[_, _, step, stage], self._fragment[_, buffer])
+            self.k.copy(JoinPairs(), self._part[..., step, stage], self._fragment[_, buffer])
 
 
 def mma_operand(block: GemmBlock, mode: int) -> LoopOperand:

@@ -39,7 +39,7 @@ from ...codegen import (
 from ...codegen.mbarrier import initialise
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, select, size
+from ...layout import Layout, Tensor, local_tile, make_identity_tensor, select, size
 from ...layout.symbolic import Condition, IntLike, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
@@ -155,7 +155,7 @@ class TmaOperand:
         brings = TmaLoad(self.tensor_map, self.box, barrier, place.receivers(self.mode), limit)
         for i, coordinates in enumerate(at):
             source = local_tile(whole, self._tile, (row, *coordinates, *self._those(of.batch)))
-            both = source, self.ring[_, _, stage * len(at) + i]
+            both = source, self.ring[..., stage * len(at) + i]
             k.copy(brings, *(place.part(self.mode, self.box, x) for x in both))
 
     def nbytes(self, step: Step) -> int:
@@ -336,7 +336,7 @@ class Multiplier:
         first = self._stage.index * self._tiles
         for i, (a, b) in enumerate(products.pairs):
             mma = replace(self._mma, accumulate=i > 0 or not products.fresh)
-            self._k.gemm(mma, products.sums, self._a[_, _, first + a], self._b[_, _, first + b])
+            self._k.gemm(mma, products.sums, self._a[..., first + a], self._b[..., first + b])
         wgmma_commit(self._k)
 
     def _release(self, stage: IntLike, condition: Condition = True) -> None:

@@ -86,7 +86,7 @@ def _by_elements(block: GemmBlock, partition: Partition,
     steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
     row = k.registers("tRrC", element, (1, lines))
     with k.each(steps) as step:
-        at = (_, step, _) if along == 0 else (_, _, step)
+        at = (_, step, _) if along == 0 else (..., step)
         k.copy(ELEMENTS, source[at], row)
         k.copy(ELEMENTS, row, target[at], guard=guard and guard[at])
 

@@ -191,7 +191,7 @@ class _Source:
         exists = existing(k, f"tXc{name}", mine, matrix.shape)
         _least, (most, mode) = sorted((tXsX.extents[i], i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
-            some = (_, i, _) if mode == 1 else (_, _, i)
+            some = (_, i, _) if mode == 1 else (..., i)
             k.copy(CpAsync(access.width), tXgX[some], tXsX[(*some, stage)], guard=exists[some])
 
 

@@ -216,7 +216,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
 
     def straight(k_tile: IntLike, whole: bool) -> None:
         """A step that loads into registers; all of K in it exists if it is ``whole``."""
-        here = (_, _, _, k_tile)
+        here = (..., k_tile)
 
         def inside(guard: Guard | None) -> Guard | None:
             return guard and replace(guard[here],
@@ -228,8 +228,8 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
 
     def ahead(k_tile: IntLike, stage: IntLike) -> None:
         """Start the loads of a step."""
-        here = (_, _, _, k_tile)
-        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here])
+        here = (..., k_tile)
+        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[..., stage], guard=tAcA and tAcA[here])
         k.commit()
 
     if tile.stages == 1:
@@ -246,7 +246,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         own = width * tile.threads                         # vectors of all threads lie side by side
         ring = Layout(((width, vectors), rm, rk, tile.stages, tile.threads),
                       ((1, own), own * vectors, own * vectors * rm, own * vectors * rm * rk, width))
-        tAsA = k.pin("tAsA", k.shared("sA", element_a, ring)[_, _, _, _, tid])
+        tAsA = k.pin("tAsA", k.shared("sA", element_a, ring)[..., tid])
         for stage in range(tile.stages - 1):
             ahead(stage, stage)
         read, write = RingIndex(k, tile.stages, "read"), RingIndex(k, tile.stages, "write",
@@ -254,14 +254,14 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         tBrN = k.registers("tBrN", element_b, tBrB.layout)             # of the next step
 
         def fetch(k_tile: IntLike, target: Tensor) -> None:
-            here = (_, _, _, k_tile)
+            here = (..., k_tile)
             k.copy(Vector(width_b), tBgB[here], target, guard=tBcB and tBcB[here])
 
         fetch(0, tBrB)
         with k.loop("k_tile", block.k_tiles, unroll=False) as k_tile:
             fetch(k_tile + 1, tBrN)
             k.wait(tile.stages - 2)
-            k.copy(Vector(width), tAsA[_, _, _, read.index], tArA)
+            k.copy(Vector(width), tAsA[..., read.index], tArA)
             ahead(k_tile + (tile.stages - 1), write.index)
             multiply()
             k.fill(tBrB, tBrN)
@@ -299,11 +299,11 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
                                                 (1, tile.m, tile.m * n)))
         tRsR, side = k.pin("tRsR", mine_c(sR)), min(vm, 16 // dtype(accumulator).bytes)
         with k.when(alone):
-            k.copy(Vector(side), total, tRsR[_, _, 0, warp])
+            k.copy(Vector(side), total, tRsR[..., 0, warp])
         k.barrier()
         part = k.registers("part", accumulator, ((vm, tile.columns), rm))
         with k.when(equal(warp, 0)), k.loop("other", tile.warps[1], start=1) as other:
-            k.copy(Vector(side), tRsR[_, _, 0, other], part)
+            k.copy(Vector(side), tRsR[..., 0, other], part)
             k.fold(total, part)
 
     def runs(layout: Layout) -> Layout:
@@ -313,5 +313,5 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         return make_layout(columns, values, rest) if config.c.unit == 1 else make_layout(values, rest, columns)
 
     with k.when(all_of(alone, equal(warp, 0))):
-        block.store(total.map_domain(runs), lambda tensor: mine_c(tensor)[_, _, 0].map_domain(runs))
+        block.store(total.map_domain(runs), lambda tensor: mine_c(tensor)[..., 0].map_domain(runs))
     return k.build()

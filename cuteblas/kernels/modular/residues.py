@@ -307,7 +307,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     # (words and moduli, rows, runs, blocks of moduli, ...)
     mine_of_planes = part_of_tile(writer, (rows, depth // WORD, MOST + 1), (*at, 0), k.thread)
     mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
-    tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
+    tPgP = k.pin("tPgP", mine_of_planes(mP[..., item]))
     exists = existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1), (M, pitch, count))
 
     def number_of(plane: int, i: IntLike, run: IntLike) -> Value:

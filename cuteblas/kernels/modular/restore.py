@@ -168,7 +168,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         return partition(tensor, tile, config.returned,
                          k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
-    tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
+    tRgR = k.pin("tRgR", mine(residues[..., item]))
     exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
     guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
     found = k.registers("tRrR", "uint32", (many, WORD))

@@ -277,7 +277,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     read = k.registers("tXrX", config.element, (prod(values), 1, config.unroll))
     own = _totals(k, values[0])
     with k.loop("step", config.steps) as step:
-        k.copy(Vector(width), tXgX[_, _, _, step], read, guard=exists[_, _, _, step])
+        k.copy(Vector(width), tXgX[..., step], read, guard=exists[..., step])
         with k.loops((prod(values), 1, config.unroll)) as (v, i, j):
             numbers = numbers_of(read(v, i, j), config.element)
             function = "add_element" if len(numbers) == 1 else "add_complex_element"

@@ -179,9 +179,9 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
 
     k.fill(total, _identity(config.op, accumulator))
     with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
-        here = exists[_, _, _, step]
+        here = exists[..., step]
         for access, source, target in zip(accesses.values(), parts, (read, *others), strict=True):
-            k.copy(Vector(access.width), source[_, _, _, step], target, guard=here)
+            k.copy(Vector(access.width), source[..., step], target, guard=here)
         # What does not exist was read as zero: nothing to a sum, not so to the largest or the
         # smallest.
         with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum"

@@ -109,7 +109,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     tile, along = config.tile, config.along
     tile_m, tile_n, item = tile_of_block(k, (M, N), tile, bool(batch))
-    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item,
+    mW = Tensor(pw, Layout((M, N, batch, S)))[..., item,
                                               _] if batch else Tensor(pw, Layout((M, N, S)))
     mC = by_coordinate(C.at(item), (M, N))
 
@@ -128,7 +128,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
                     triangle=config.triangle)
     several = Layout((1, 1, 1, _CHAINS))
     totals, parts = (k.registers(name, config.accumulator, several) for name in ("total", "part"))
-    total, part = totals[_, _, _, 0], parts[_, _, _, 0]
+    total, part = totals[..., 0], parts[..., 0]
     k.fill(totals)
     k.comment(
         "Chains of additions that take turns: slice after slice, while each has one, then what is left"
@@ -137,20 +137,20 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     whole = k.let("whole", S // each * each)
     with k.loop("slice", whole, start=first, step=each) as index:
         for chain in range(_CHAINS):
-            k.copy(ELEMENTS, tWgW[_, _, _, index + chain * along], parts[_, _, _, chain],
+            k.copy(ELEMENTS, tWgW[..., index + chain * along], parts[..., chain],
                    guard=guard)
         k.fold(totals, parts)
     k.fill(parts)
     for chain in range(_CHAINS if along > 1 else _CHAINS - 1):
         index = whole + first + chain * along
         with k.when(index < S):
-            k.copy(ELEMENTS, tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
+            k.copy(ELEMENTS, tWgW[..., index], parts[..., chain], guard=guard)
     k.fold(totals, parts)
     half = _CHAINS
     while half > 1:
         half //= 2
         for chain in range(half):
-            k.fold(totals[_, _, _, chain], totals[_, _, _, chain + half])
+            k.fold(totals[..., chain], totals[..., chain + half])
     if along > 1:
         k.comment("Fold the threads of an element, half onto half")
         sR = k.shared("sR", config.accumulator, (product(tile), along))

@@ -529,7 +529,7 @@ class _Operand:
             split = Layout((vi * vj * side_by_side, 1))
             planes = {at: k.registers(f"tXr{name}", form.element, split)
                       for at, name in names.items()}
-            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread))
+            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[..., s, p], spread))
                        for (p, s), name in names.items()}
             # Runs are written as a whole: what is after the last element is a zero in the padding
             # of the planes.
@@ -544,11 +544,11 @@ class _Operand:
                     x = read(v, i, j)
                     for number in numbers_of(x, config.element):
                         k.assign(number, k.call("scaled", number, again(*of_row(v))))
-                now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True)
+                now = {at: k.pin(f"tXg{name}_step", targets[at][..., step], settled=True)
                        for at, name in names.items()}
                 room = _of_step(k, "room", writable, step)
                 with k.loop("j", config.unroll, unroll=True) as j:
-                    here = exists[_, _, j, step]
+                    here = exists[..., j, step]
                     if self._s:
                         least = k.declare("least", "float32", narrow)
                     # Two numbers at a time are converted: neighbours, which share a word, or the
@@ -588,7 +588,7 @@ class _Operand:
                                                           float(2**form.step)))
                     with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
                         for which, plane in planes.items():
-                            k.copy(Vector(config.run * side_by_side), plane, now[which][_, _, j])
+                            k.copy(Vector(config.run * side_by_side), plane, now[which][..., j])
                     if self._s:
                         # Few elements are small: they are counted apart. What is not there reads as
                         # zero, and is not counted.
@@ -627,7 +627,7 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
     So the constants between vectors are compared with one number, which the compiler does not find
     by itself.
     """
-    coordinates, (rows, depth) = guard.coordinates[_, _, _, step], guard.extents
+    coordinates, (rows, depth) = guard.coordinates[..., step], guard.extents
     row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
     assert depth is not None
     return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout),
@@ -766,7 +766,7 @@ class _Fold:
         k, found = self._k, [self._part(*each) for each in totals]
         with k.when(equal(self._along % self._config.lanes, 0)):
             for x in found:
-                k.copy(ELEMENTS, x.total, x.seen[_, _, _, self._along // self._config.lanes])
+                k.copy(ELEMENTS, x.total, x.seen[..., self._along // self._config.lanes])
         k.barrier()
         for x in found:
             k.fill(x.part)
@@ -789,7 +789,7 @@ class _Fold:
         with self._k.when(self.has_row):
             self._k.copy(ELEMENTS, x.part, x.own)
         self._k.barrier()
-        self._k.copy(ELEMENTS, x.seen[_, _, _, 0], total)
+        self._k.copy(ELEMENTS, x.seen[..., 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and
@@ -829,9 +829,9 @@ class _Fold:
         seen = self._seen(f"told_{x.name}", self._partials[x.name])
         other = k.registers(f"other_{x.name}", _PARTIALS[x.name], total.layout)
         vector = Vector(self._values[0])
-        k.copy(vector, seen[_, _, _, 0], total)
+        k.copy(vector, seen[..., 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:
-            k.copy(vector, seen[_, _, _, rank], other)
+            k.copy(vector, seen[..., rank], other)
             k.fold(total, other, x.combine)
 
     def to_one(self, record: Tensor) -> None:
@@ -880,7 +880,7 @@ class _Strip:
         self._exchanged, self._unroll = config.exchanged, config.unroll
         self._source, self._exists, self._fragment = source, exists, fragment
         if not self._slots:
-            k.copy(Vector(self._width), source[_, _, _, 0], fragment, guard=exists[_, _, _, 0])
+            k.copy(Vector(self._width), source[..., 0], fragment, guard=exists[..., 0])
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element,
@@ -904,12 +904,12 @@ class _Strip:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
         k = self._k
         with k.when(condition):
-            source = k.pin("tXgX_step", self._source[_, _, _, step])
-            target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
+            source = k.pin("tXgX_step", self._source[..., step])
+            target = k.pin("tXsX_step", self._target[..., position % self._slots])
             exists = _of_step(k, "behind", self._exists, step)
             with k.loop("j", self._unroll, unroll=True) as j:
-                k.copy(CpAsync(self._width), k.pin("tXgX_run", source[_, _, j]), target[_, _, j],
-                       guard=exists[_, _, j])
+                k.copy(CpAsync(self._width), k.pin("tXgX_run", source[..., j]), target[..., j],
+                       guard=exists[..., j])
         k.commit()
 
     def _arrived(self, pending: int) -> None:
@@ -925,7 +925,7 @@ class _Strip:
         if self._slots < 2:
             if not again and self._slots:
                 self._arrived(0)
-                k.copy(Vector(self._run), self._ring[_, _, _, 0], self._fragment)
+                k.copy(Vector(self._run), self._ring[..., 0], self._fragment)
             yield 0
             return
         first: IntLike = self._left if again else 0
@@ -941,6 +941,6 @@ class _Strip:
             else:
                 with k.when(position > 0):
                     self._bring(following, following, following < self._steps)
-            k.copy(Vector(self._run), self._ring[_, _, _, position % self._slots], self._fragment)
+            k.copy(Vector(self._run), self._ring[..., position % self._slots], self._fragment)
             yield k.let("step", select(position < self._steps, position,
                                        position - self._steps)) if again else position
