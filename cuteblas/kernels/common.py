@@ -29,7 +29,7 @@ from ..layout.symbolic import IntLike, ceil_div, minimum
 __all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
            "Partition", "batch_letters",
            "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
-           "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
+           "existing", "fold_chains", "fold_halves", "grouped_raster", "join_words", "mapped",
            "numbers_of", "operand", "packed_strides", "part_of_tile", "parts_of",
            "split_words", "tile_from", "tile_of_block", "transpose_words", "unravel",
            "vectors_along"]
@@ -262,6 +262,15 @@ def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLi
             k.fold(total, part, by)
             if half > 1:
                 k.copy(Vector(width), total, mine)
+
+
+def fold_chains(k: KernelBuilder, sums: Tensor, chains: int) -> None:
+    """Fold chains of additions, the last mode of sums, half onto half: the first gets all of
+    it."""
+    while chains > 1:
+        chains //= 2
+        for chain in range(chains):
+            k.fold(sums[..., chain], sums[..., chain + chains])
 
 
 def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]:

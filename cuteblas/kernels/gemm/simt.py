@@ -23,7 +23,7 @@ from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
-from ..common import OperandAccess, Pair
+from ..common import OperandAccess, Pair, fold_chains
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
@@ -210,19 +210,11 @@ class _Totals:
         else:
             k.fill(self._part)
 
-    def _join(self) -> None:
-        """The sums of all chains, in the first of them."""
-        stride = self._tile.chains // 2
-        while stride:
-            for chain in range(stride):
-                self._k.fold(self._sums[..., chain], self._sums[..., chain + stride])
-            stride //= 2
-
     def end_chunk(self, first: IntLike) -> None:
         """Add the sums to the totals and begin anew; of the first chunk, they are the totals."""
         k = self._k
         k.comment("The end of a chunk")
-        self._join()
+        fold_chains(k, self._sums, self._tile.chains)
         if self._tile.totals == "registers":
             k.fold(self._part, self._pieces)
         else:
@@ -244,7 +236,7 @@ class _Totals:
     def finish(self) -> Tensor:
         """The sums of all of K."""
         k = self._k
-        self._join()
+        fold_chains(k, self._sums, self._tile.chains)
         with k.when(self.chunk < self._k_tiles):
             if self._tile.totals == "registers":
                 k.fold(self._pieces, self._part)

@@ -86,16 +86,12 @@ _REGISTERS = 80, 176                # of threads that do not multiply, and of th
 @dataclass(frozen=True)
 class SkinnyConfig(PersistentConfig):
     """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels
-    share.
+    share. Tiles of C have 128 rows and a multiple of 32 columns.
 
     Attributes
     ----------
     output : str
         NumPy's name of C's type.
-    columns : int
-        Columns of a tile of C, a multiple of 32; it has 128 rows.
-    stages : int
-        Stages of the ring.
     a, b : OperandAccess
         Which mode of A and B has stride 1 and, without TMA, how they are read.
     tma : tuple of bool
@@ -105,8 +101,6 @@ class SkinnyConfig(PersistentConfig):
     """
 
     output: str
-    columns: int = 64
-    stages: int = 3
     a: OperandAccess = _VECTORS
     b: OperandAccess = _VECTORS
     tma: tuple[bool, bool] = (True, True)
@@ -137,7 +131,7 @@ class SkinnyConfig(PersistentConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major)
+        traits = self.traits(self.rows, self.k_major)
         read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
                        for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
         return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"

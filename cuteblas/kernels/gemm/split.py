@@ -56,10 +56,6 @@ class GemmSplitConfig(TmaConfig):
         One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
     output : str
         NumPy's name of C's type.
-    columns : int
-        Columns of a tile of accumulators.
-    stages : int
-        Stages of the ring.
     fallback : int, optional
         If given, the kernel makes the verdict on all rows and writes nothing unless their planes
         hold what it needs; this is the verdict if they do not:
@@ -72,8 +68,6 @@ class GemmSplitConfig(TmaConfig):
 
     format: str
     output: str
-    columns: int = 128
-    stages: int = 3
     fallback: int | None = None
     gate: int | None = None
     element: str = "float32"
@@ -90,11 +84,6 @@ class GemmSplitConfig(TmaConfig):
         return self.mma.tile
 
     @property
-    def accumulators(self) -> Pair:
-        """Extents of a tile of accumulators."""
-        return self.rows, self.columns
-
-    @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
         return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, self.k_major,
@@ -108,12 +97,10 @@ class GemmSplitConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
-                             self.staged)
+        traits = self.traits(self.rows, self.k_major, self.staged)
         return (
             f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
-            + ("" if self.fallback is None else f"_judges{self.fallback}")
-            + gate_tag(self.gate)
+            f"{'' if self.fallback is None else f'_judges{self.fallback}'}{gate_tag(self.gate)}"
         )
 
 

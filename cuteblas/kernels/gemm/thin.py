@@ -233,7 +233,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         k.commit()
 
     if tile.stages == 1:
-        whole_steps = k.let("whole_steps", block.depth // tile.k)
+        whole_steps = k.let("whole_steps", block.extents["k"] // tile.k)
         with k.loop("k_tile", whole_steps, unroll=False) as k_tile:
             straight(k_tile, True)
         with k.when(whole_steps < block.k_tiles):

@@ -57,10 +57,6 @@ class WgmmaConfig(TmaConfig):
     element, output : str
         Names of the types of A and B (``float16``, ``bfloat16``, ``tfloat32``: float32 that TMA
         rounds, ``int8`` or ``uint8``), and of C.
-    columns : int
-        Columns of the tile of C.
-    stages : int
-        Stages of the ring.
     cluster : Cluster
         Blocks that share operands.
     clipped : bool
@@ -77,8 +73,6 @@ class WgmmaConfig(TmaConfig):
 
     element: str
     output: str
-    columns: int = 256
-    stages: int = 4
     cluster: Cluster = ALONE
     clipped: bool = False
     accumulator: str = "float32"
@@ -99,8 +93,8 @@ class WgmmaConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
-                             self.staged, self.cluster, depth_of(self.element))
+        traits = self.traits(self.rows, self.k_major, self.staged, self.cluster,
+                             depth_of(self.element))
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
         digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""
         return (

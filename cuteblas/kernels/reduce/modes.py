@@ -116,12 +116,10 @@ class ReduceModesConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         types = "_".join(dtype(name).tag for name in (self.element, self.accumulator, self.output))
-        unit = {0: "i", 1: "j", None: "s"}
-        x = f"{unit[self.x.unit]}{self.x.width}{'c' * self.x.conj}"
-        if self.y:
-            x += f"_{unit[self.y.unit]}{self.y.width}{'c' * self.y.conj}"
+        read = "_".join(f"{each.letter('ij')}{each.width}{'c' * each.conj}"
+                        for each in (self.x, self.y) if each)
         return (
-            f"reduce_{'dot' if self.y else self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{x}"
+            f"reduce_{'dot' if self.y else self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{read}"
             f"_b{self.batch_modes}{'_split' if self.sliced else ''}{'_wide' if self.wide else ''}"
         )
 

@@ -19,6 +19,7 @@ from ..common import (
     OperandAccess,
     Pair,
     existing,
+    fold_chains,
     fold_halves,
     operand,
     tile_of_block,
@@ -74,13 +75,12 @@ class ReduceConfig(EpilogueConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
+        modes = "" if self.modes == (1, 1) else f"_modes{''.join(map(str, self.modes))}"
         return (
             f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{self.c.letter('mn')}"
-            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' if self.wide else ''}"
-            + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
-            + (f"_along{self.along}" if self.along > 1 else "")
-            + (f"_{self.triangle}" if self.triangle else "")
-            + self.fused + gate_tag(self.gate)
+            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' * self.wide}{modes}"
+            f"{f'_along{self.along}' if self.along > 1 else ''}"
+            f"{f'_{self.triangle}' if self.triangle else ''}{self.fused}{gate_tag(self.gate)}"
         )
 
 
@@ -146,11 +146,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         with k.when(index < S):
             k.copy(ELEMENTS, tWgW[..., index], parts[..., chain], guard=guard)
     k.fold(totals, parts)
-    half = _CHAINS
-    while half > 1:
-        half //= 2
-        for chain in range(half):
-            k.fold(totals[..., chain], totals[..., chain + half])
+    fold_chains(k, totals, _CHAINS)
     if along > 1:
         k.comment("Fold the threads of an element, half onto half")
         sR = k.shared("sR", config.accumulator, (product(tile), along))

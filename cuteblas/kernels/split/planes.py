@@ -290,11 +290,11 @@ class SplitOperand:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
+        kind = "" if self.parts == 1 else dtype(self.element).tag
         shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
-        through = (f"s{self.slots}" if self.slots else "o") + (f"_c{self.cluster}"
-                                                               if self.cluster > 1 else "")
-        return f"{kind}{self.x.letter('mk')}{self.x.width}_{shape}_{through}_b{self.batch_modes}"
+        return (f"{kind}{'d' * self.doubled}{'j' * self.x.conj}{self.x.letter('mk')}{self.x.width}"
+                f"_{shape}_{f's{self.slots}' if self.slots else 'o'}"
+                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}_b{self.batch_modes}")
 
 
 @dataclass(frozen=True)
@@ -391,7 +391,7 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     if flags is not None:
         with k.when(equal(block, 0)):
             clear(k, flags, flags_count)
-    surplus = config.cluster > 1 and parts[second].shares_no_rows
+    surplus = config.cluster > 1 and parts[second].config.cluster == 1
     with k.when(block < blocks_first), k.scratch():
         parts[first].split(block, arrivals)
     with k.otherwise(), k.scratch():
@@ -405,7 +405,7 @@ class _Operand:
 
     def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand,
                  recorded: bool):
-        self._k, self._form, self._side, self._config = k, form, side, config
+        self._k, self._form, self._side, self.config = k, form, side, config
         own = [RECORD.parameter(f"S{side}")] if recorded else []
         self._x, self._p, self._r, *records = k.tensors(operand(f"X{side}", "mk", config.element,
                                                                 config.x),
@@ -421,20 +421,15 @@ class _Operand:
         self._extents, self._batch = (k.extent(f"m{side}"), k.extent(f"k{side}")), self._x.batch
         self._rows_of_p, self._planes_of_p, _ = self._p.strides
 
-    @property
-    def shares_no_rows(self) -> bool:
-        """Whether each block has rows of its own."""
-        return self._config.cluster == 1
-
     def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
         """Split the rows of a block; with a ``surplus``, there may be blocks after the last
         rows."""
-        tiles = ceil_div(self._extents[0], self._config.tile[0])
+        tiles = ceil_div(self._extents[0], self.config.tile[0])
         with self._k.when(block < prod(self._batch, start=tiles) if surplus else True):
             self._split(block, arrivals)
 
     def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
-        k, form, config, batch = self._k, self._form, self._config, self._batch
+        k, form, config, batch = self._k, self._form, self.config, self._batch
         M, K = self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
         k.note(
@@ -613,7 +608,7 @@ class _Operand:
         need, offer = record(0), record(1)
         k.assign(need, 0.0)
         k.assign(offer, UNBOUNDED)
-        with k.when(all_of(fold.has_row, tile * self._config.tile[0] + row < M)):
+        with k.when(all_of(fold.has_row, tile * self.config.tile[0] + row < M)):
             k.assign(need, k.call("row_need", z, t, total))
             k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
