@@ -466,18 +466,16 @@ def _swizzle(config: TransposeConfig) -> Swizzle:
     (at least one bank). Lanes that read a column step by ``store / word`` words along I; exclusive
     or with that step's low bits sends them to different chunks.
     """
-    lanes = _lanes_along_i(config)
-    chunk = max(config.store, _WORD)
-    step = (config.store // config.word).bit_length() - 1
-    if lanes * chunk < _LINE:
+    lanes, chunk = _lanes_along_i(config), max(config.store, _WORD)
+    chunks, length = _LINE // chunk, chunk // config.word
+    if lanes < chunks:
         # Few rows: lanes that are served together are on several columns, and each row of theirs
         # has banks of its own.
-        base = max(_LINE // max(config.word, _WORD) // lanes,
-                   config.load // config.word).bit_length() - 1
-        return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 + step - base)
-    base = (chunk // config.word).bit_length() - 1
-    bits = (_LINE // chunk).bit_length() - 1
-    return Swizzle(bits, base, config.tile[0].bit_length() - 1 + step - base)
+        length = max(_LINE // max(config.word, _WORD) // lanes, config.load // config.word)
+        chunks = lanes
+    bits, base, rows, step = (n.bit_length() - 1 for n in (chunks, length, config.tile[0],
+                                                           config.store // config.word))
+    return Swizzle(bits, base, rows + step - base)
 
 
 def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,

@@ -30,7 +30,7 @@ from ...codegen import (
 from ...codegen.pipeline import RingIndex
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, all_of, equal
-from ..common import WARP, Pair
+from ..common import WARP, Pair, butterfly
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
@@ -276,8 +276,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             "Add what the lanes along K have, halving the columns between them as long as they are even"
         )
         nearest, columns = tile.lanes[0] if tile.fast == 0 else 1, n
-        for i in range(tile.lanes[1].bit_length() - 1):
-            mask = nearest << i
+        for i, mask in enumerate(butterfly(tile.lanes[1], nearest)):
             if i < tile.halvings:
                 columns //= 2
                 with k.when(equal(lane // 2**i % 2, 1)), k.loops((vm, rm, columns)) as (v, r, c):

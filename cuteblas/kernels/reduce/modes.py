@@ -31,6 +31,7 @@ from ..common import (
     WARP,
     OperandAccess,
     Pair,
+    butterfly,
     coordinates,
     existing,
     fold_halves,
@@ -197,7 +198,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     if config.y and config.lanes == 1 and tj <= WARP and dtype(accumulator).kind != "b":
         k.comment("Fold the lanes along j")
         k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op],
-                     (1 << bit for bit in reversed(range(tj.bit_length() - 1))))
+                     [*butterfly(tj)][::-1])
     elif tj > 1:
         k.comment("Fold the threads along j, half onto half")
         shared = k.shared("sR", accumulator, Layout(results, (1, results[0]) if config.lanes == 0
