@@ -341,32 +341,14 @@ def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
           D: GlobalTensor) -> list[_Moved]:
     """The two tiles of a block, (p, q) and (q, p) with p <= q, which no other block reads or
     writes. Both are in shared memory before either is written; on the diagonal they are one.
-    """
-    N = k.extent("N")
-    p, q, index = pair_of_block(k, N, config, config.modes > 0)
-    read = D.at(index, (N // config.scale, N))
-    written = select(read, 1, 0)
-    other = k.let("other", N * k.flag("two", integer(p) < q))
-    limits = (N // config.scale, N), (other // config.scale, other)
-    below, right = p * config.tile[0], q * config.tile[0]
-    if config.cut:
-        below, right = k.let("first_p", below), k.let("first_q", right)
-    tensors = [_held(k, config, tile, name) for name in "TU"]
-    return [_Moved("T", (right, below), read, written, *tensors[0], limits[0]),
-            _Moved("U", (below, right), read, written, *tensors[1], limits[1], p < q)]
-
-def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
-                  batched: bool) -> tuple[IntLike, IntLike, IntLike]:
-    """The pair (p, q), p <= q, of tiles of a square matrix that a block exchanges, and its flat
-    batch index.
 
     Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top,
     filled up with those from its end.
     """
-    block, tiles = k.block_index(), k.let("tiles", ceil_div(extent, config.tile[0]))
+    N, batched = k.extent("N"), config.modes > 0
+    block, tiles = k.block_index(), k.let("tiles", ceil_div(N, config.tile[0]))
     odd = k.let("odd", tiles % 2)
-    columns = k.let("columns", tiles + 1 - odd)
-    rows = k.let("rows", (tiles + odd) // 2)
+    columns, rows = k.let("columns", tiles + 1 - odd), k.let("rows", (tiles + odd) // 2)
     if config.group:
         pairs = k.let("pairs", columns * rows)
         pair, index = unravel(k, block, pairs, ("pair", "batch"), batched)
@@ -378,7 +360,16 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
     with k.when(row + (-odd) < column):
         k.assign(p, row)
         k.assign(q, column - 1 + odd)
-    return p, q, index
+    read = D.at(index, (N // config.scale, N))
+    written = select(read, 1, 0)
+    other = k.let("other", N * k.flag("two", integer(p) < q))
+    below, right = p * config.tile[0], q * config.tile[0]
+    if config.cut:
+        below, right = k.let("first_p", below), k.let("first_q", right)
+    return [_Moved("T", (right, below), read, written, *_held(k, config, tile, "T"),
+                   (N // config.scale, N)),
+            _Moved("U", (below, right), read, written, *_held(k, config, tile, "U"),
+                   (other // config.scale, other), p < q)]
 
 
 class TransposedTile:
