@@ -31,12 +31,6 @@ def tiles_of_triangle(extent: int, tile: Pair) -> int:
     return squares * (squares + 1) // 2 * along_m * along_n
 
 
-def _mirrored(matrix: Tensor) -> Tensor:
-    """The transpose of a square matrix, by the coordinates of the matrix."""
-    rows, columns = matrix.layout.stride
-    return Tensor(matrix.engine, Layout(matrix.layout.shape, (columns, rows)))
-
-
 def tiles_of_c(k: KernelBuilder, part: str | None, extents: DynamicPair,
                tile: Pair) -> Rectangle:
     """The tiles of C that are computed: all, or those of a triangle."""
@@ -49,8 +43,10 @@ def output_triangle(part: str | None, crossed: Condition, matrix: Tensor,
     """The part of a tile that is written if C has a triangle ``part``."""
     if part is None:
         return None
-    return OutputTriangle(part, crossed, tile_of(_mirrored(matrix)) if part == "both" else None,
-                          hermitian)
+    mirrored = None
+    if part == "both":          # the transpose of the matrix, by the coordinates of the matrix
+        mirrored = tile_of(Tensor(matrix.engine, Layout(matrix.shape, matrix.stride[::-1])))
+    return OutputTriangle(part, crossed, mirrored, hermitian)
 
 
 class Rectangle:

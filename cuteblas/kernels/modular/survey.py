@@ -232,24 +232,20 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
                       summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
-    of_a, of_b = (_survey_tensors(k, side, x) for side, x in (("A", config.a), ("B", config.b)))
+    of_a, of_b = (
+        (side, x, k.tensors(operand(f"X{side}", "mk", x.element, x.x), modes="mk",
+                            batch=x.batch_modes, suffix=side)[0], _partials(k, side, const=False))
+        for side, x in (("A", config.a), ("B", config.b))
+    )
     words, nobody = k.pointer("words", "uint32", const=False), k.let("nobody", number(0, "uint32"))
     block = k.block_index()
     with k.when(all_of(equal(block, 0), equal(k.thread, 0))):
         k.store(words[ARRIVED // 4], nobody)
     with k.when(block < blocks_a):
-        _survey(k, "A", config.a, *of_a, block)
+        _survey(k, *of_a, block)
     with k.otherwise():
-        _survey(k, "B", config.b, *of_b, k.let("block_of_B", maximum(block - blocks_a, 0)))
+        _survey(k, *of_b, k.let("block_of_B", maximum(block - blocks_a, 0)))
     return k.build()
-
-
-def _survey_tensors(
-    k: KernelBuilder, side: str, config: SurveyOperand
-) -> tuple[GlobalTensor, list[Pointer]]:
-    (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
-                     batch=config.batch_modes, suffix=side)
-    return x, _partials(k, side, const=False)
 
 
 def _partials(k: KernelBuilder, side: str, const: bool = True) -> list[Pointer]:
@@ -371,7 +367,10 @@ def choice(wide: bool = False) -> GeneratedKernel:
     k.stop(cast(before + 1, "int32") < cast(integer(blocks), "int32"))
     k.warp_barrier()
     k.comment("The last block makes the choice")
-    chosen = _choice(k, records, blocks_a, blocks, least)
+    by_a, by_b = RECORD.folded(k, {"A": (records, blocks_a),
+                                   "B": (records + RECORD.size * blocks_a,
+                                         maximum(blocks - blocks_a, 0))}, k.thread)
+    chosen = k.let("chosen", k.call("choose_moduli", *by_a, *by_b, least))
     _leave_choice(k, chosen, status, words, numbers)
     return k.build()
 
@@ -406,15 +405,6 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
         k.store(side.squares[row], squares)
         k.store(side.lowest[row], lowest)
-
-
-def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike,
-            least: Value) -> Value:
-    """The choice of all records, by the first warp of a block."""
-    of_a, of_b = RECORD.folded(k, {"A": (records, blocks_a),
-                                   "B": (records + RECORD.size * blocks_a,
-                                         maximum(blocks - blocks_a, 0))}, k.thread)
-    return k.let("chosen", k.call("choose_moduli", *of_a, *of_b, least))
 
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
