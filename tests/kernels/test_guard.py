@@ -10,11 +10,11 @@ import pytest
 from cuteblas.codegen.builder import Guard, KernelBuilder
 from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.mbarrier import initialise
 from cuteblas.codegen.signature import TensorParam, View
 from cuteblas.codegen.tiled import TiledCopy
 from cuteblas.codegen.values import choose, number
 from cuteblas.kernels.common import WARP
-from cuteblas.kernels.gemm.roles import begin
 from cuteblas.kernels.guard import (
     HOLDS,
     NATIVE,
@@ -93,7 +93,9 @@ def write_all(value, *, checks=False, reports=False, gate=None, element="float32
     m, n = k.extent("m"), k.extent("n")
     verdict = Verdict(k, RECORD, RECORDS) if checks else None
     if verdict:
-        begin(k, [verdict.share()], [])
+        with k.when(equal(k.thread, 0)):
+            initialise(k, verdict.share())
+        k.barrier()
         with k.when(equal(k.thread // WARP, 1)):
             verdict.make(partial(condition, k), "whether X and Y are alike")
     row = k.let("row", k.each_block("block") * 2 * WARP + k.thread)

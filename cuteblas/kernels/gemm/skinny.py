@@ -59,10 +59,10 @@ from ..common import (
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .persistent import PersistentConfig
-from .roles import Multiply, Step, Sums, begin, keep_full, specialise, tma_operands
-from .scheduler import Scheduler, Work
+from .roles import Multiply, Step, Sums, TmaBlock
+from .scheduler import Work
 from .staged import WarpgroupOutput
-from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
+from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles
 
 __all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
 
@@ -223,7 +223,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     a, b = _Source(A, config.a), _Source(B, config.b)
     epilogue = Epilogue(k, config, "float32")
 
-    sA, sB = rings_of_tiles(k, config.boxes, config.stages)
+    block = TmaBlock(k, config, config.boxes)
+    sA, sB = block.rings
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two
     # along K.
     plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
@@ -235,16 +236,13 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"),
                            stage="buffer")
     summed = epilogue.depth(chunk)
-    by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch,
-                          config.present)
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp
     # does for its threads.
     by_threads = not all(config.tma)
-    pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * by_threads,
-                        emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP
-                        + 1)
-    begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
-    schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
+    block.begin((A, B), *planes_of_b.barriers, filled=any(config.tma) + GROUP * by_threads,
+                emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
+    block.walk((M, N, summed), DEPTH, batch, ((M, K), (N, K)))
+    pipeline, schedule = block.pipeline, block.schedule
     output = WarpgroupOutput(k, config, mma, C, (M, N))
     loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
 
@@ -308,11 +306,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         with schedule.works() as work, steps(work) as step:
             tile, (((k_tile,),), _of_b) = work.tile, step
             pipeline.acquire(stage)
-            if by_tma:
+            if any(config.tma):
                 with k.when(equal(lane, 0)):
-                    pipeline.expect(stage, sum(x.nbytes(step) for x in by_tma))
-                    for x in by_tma:
-                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, tile, step)
+                    block.load(stage, tile, step)
             depth = k.let("depth", k_tile)
             for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
                 if not source.tensor.map:
@@ -329,7 +325,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.when(loader - 1 < k.thread):
                 load_by_threads()
         else:
-            keep_full(schedule, loader, pipeline, by_tma, steps)
+            block.keep_full(steps, loader)
         with k.when(k.thread < loader):
             split_b()
 
@@ -403,8 +399,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         k.assign(in_range, is_in_range(k, seen))
 
     loaders = "a warpgroup" if by_threads else "one thread"
-    specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue),
-               loaders=loaders, registers=_REGISTERS)
+    block.specialise(load, multiply(), output.finished(epilogue), loaders, _REGISTERS)
 
     k.comment("Whether all that the block has split was in range")
     leave_verdict(k, status.address, ~in_range, NATIVE)

@@ -138,14 +138,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config, config.element)
 
-    block = TmaBlock(k, mma, config.stages, planes=form.planes)
+    block = TmaBlock(k, config, config.boxes, planes=form.planes)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     of_verdict = [verdict.share()] if verdict else []
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     block.begin((A, B), *of_verdict)
-    block.walk(config, (M, N, summed), batch,
-               [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided=divided)
+    block.walk((M, N, summed), DEPTH // parts, batch,
+               [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided)
     output = WarpgroupOutput(k, config, mma, C, (M, N), staged)
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
@@ -191,7 +191,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             planes = [(k_tile, p) for p in range(form.planes)]
             yield planes, planes
 
-    def judge() -> None:
+    def load() -> None:
+        block.keep_full(steps)
         if verdict is not None and fallback is not None:
             with k.when(equal(k.thread // WARP, GROUP * config.groups // WARP + 1)):
                 verdict.make(partial(verdict_on_rows, k, fallback=fallback),
@@ -227,5 +228,5 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    block.specialise(steps, multiply(), output.finished(epilogue, unscaled), judge)
+    block.specialise(load, multiply(), output.finished(epilogue, unscaled))
     return k.build()

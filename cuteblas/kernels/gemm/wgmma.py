@@ -139,13 +139,14 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
     epilogue = Epilogue(k, config, config.accumulator, sums)
 
-    block = TmaBlock(k, mma, config.stages, config.cluster)
+    whole = boxes(config.element, *mma.tile, config.k_major)
+    block = TmaBlock(k, config, whole, config.cluster)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     block.begin((A, B))
     digits = (config.digits,) if config.digits > 1 else ()
-    block.walk(config, (M, N, summed), batch, ((M, K, *digits), (N, K, *digits)), divided=divided)
+    block.walk((M, N, summed), depth, batch, ((M, K, *digits), (N, K, *digits)), divided)
     guarded = staged is None or epilogue.touches_memory or config.triangle is not None
     output = WarpgroupOutput(k, config, mma, C, (M, N), staged, guarded)
 
@@ -186,6 +187,6 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    block.specialise(steps, multiply(), output.finished(epilogue))
+    block.specialise(lambda: block.keep_full(steps), multiply(), output.finished(epilogue))
     return k.build()
 
