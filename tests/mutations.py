@@ -198,8 +198,8 @@ MUTATIONS = [
         ),
         (
             "kernels/common.py",
-            "with k.when(less(along, half)):",
-            "with k.when(less(along, half + 1)):",
+            "with k.when(along < half):",
+            "with k.when(along < half + 1):",
             "kernels/test_reduce_modes.py"
         ),
         (
@@ -210,8 +210,8 @@ MUTATIONS = [
         ),
         (
             "kernels/gemm/triangle.py",
-            "folded = less(row, column + even)",
-            "folded = less(row, column)",
+            "folded = row < column + even",
+            "folded = row < column",
             "kernels/test_triangle.py"
         ),
         (

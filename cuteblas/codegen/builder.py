@@ -26,7 +26,7 @@ from ..layout import (
     make_tensor,
     product,
 )
-from ..layout.symbolic import Condition, Expr, IntLike, Var, all_of, bits_of, bounds, less, to_c
+from ..layout.symbolic import Condition, Expr, IntLike, Var, all_of, bits_of, bounds, to_c
 from .access import AccessCounter
 from .engine import CodegenError, Element, Lines, Pointer, static_extents
 from .intrinsics import Argument, called, intrinsic
@@ -136,11 +136,11 @@ class Guard:
     def at(self, coordinate: tuple[Any, ...]) -> Condition:
         """The condition under which the element at ``coordinate`` exists."""
         values = self.coordinates(*coordinate)
-        inside = [less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None]
+        inside = [v < n for v, n in zip(values, self.extents, strict=True) if n is not None]
         if self.triangle is not None:
             (m, n), strict = values, self.triangle == "below"
-            inside.append(less(m, n + 1) if self.triangle == "upper" else less(n, m + (not strict)))
-        return all_of(*inside, *(less(-1, v) for v in values if self.halo))
+            inside.append(m < n + 1 if self.triangle == "upper" else n < m + (not strict))
+        return all_of(*inside, *(v > -1 for v in values if self.halo))
 
     def same_for(self, coordinate: tuple[Any, ...], width: int) -> bool:
         """Whether the condition is provably the same for ``width`` (a power of two) elements along

@@ -27,7 +27,7 @@ from ..layout import (
     right_inverse,
     size,
 )
-from ..layout.symbolic import IntLike, less
+from ..layout.symbolic import IntLike
 from .architectures import number_of
 from .builder import KernelBuilder
 from .engine import CodegenError
@@ -425,10 +425,10 @@ class WarpMma(Partitions):
             for i in range(2):
                 first, second = (runs((i, atom), *at) for atom in range(2))
                 k.assign(given(i), second)
-                with k.when(less(0, odd)):
+                with k.when(odd > 0):
                     k.assign(given(i), first)
                 k.assign(given(i), k.call("shuffle_xor", given(i), 1))
-                with k.when(less(0, odd)):
+                with k.when(odd > 0):
                     k.assign(first, given(i))
                 with k.otherwise():
                     k.assign(second, given(i))

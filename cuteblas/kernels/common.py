@@ -24,12 +24,12 @@ from ..codegen import (
     cast,
 )
 from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
-from ..layout.symbolic import IntLike, ceil_div, less, minimum
+from ..layout.symbolic import IntLike, ceil_div, minimum
 
 __all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
            "Partition", "batch_letters",
            "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
-           "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
+           "existing", "fold_chains", "fold_halves", "grouped_raster", "join_words", "mapped",
            "numbers_of", "operand", "packed_strides", "part_of_tile", "parts_of",
            "split_words", "tile_from", "tile_of_block", "transpose_words", "unravel",
            "vectors_along"]
@@ -257,11 +257,20 @@ def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLi
     while half > 1:
         half //= 2
         k.barrier()
-        with k.when(less(along, half)):
+        with k.when(along < half):
             k.copy(Vector(width), tiled.partition(domain_offset((0, half), shared), k.thread), part)
             k.fold(total, part, by)
             if half > 1:
                 k.copy(Vector(width), total, mine)
+
+
+def fold_chains(k: KernelBuilder, sums: Tensor, chains: int) -> None:
+    """Fold chains of additions, the last mode of sums, half onto half: the first gets all of
+    it."""
+    while chains > 1:
+        chains //= 2
+        for chain in range(chains):
+            k.fold(sums[..., chain], sums[..., chain + chains])
 
 
 def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]:

@@ -16,7 +16,7 @@ from .._dtypes import dtype
 from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, Value, Vector
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
-from ..layout import Layout, Tensor, _, composition, flatten
+from ..layout import Layout, Tensor, _, flatten
 from ..layout.symbolic import Condition, Expr, IntLike, equal, select
 from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
@@ -378,10 +378,5 @@ class Epilogue:
             k.copy(Vector(m.width), source, fragment, guard=inside)
             return fragment
         fragment = k.registers(name, m.dtype, 1)
-
-        def first(tensor: Tensor) -> Tensor:
-            return tensor.map_domain(lambda layout: composition(layout, Layout(1)))
-
-        k.copy(ELEMENTS, first(source), fragment,
-               guard=inside and Guard(first(inside.coordinates), inside.extents))
+        k.copy(ELEMENTS, source(0), fragment, when=inside is None or inside.at((0,)))
         return Tensor(fragment.engine, Layout(run, 0))

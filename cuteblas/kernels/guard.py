@@ -137,7 +137,7 @@ class Record:
         most: IntLike = reduce(maximum, (count for _pointer, count in records.values()))
         with k.loop("i", ceil_div(most, step[1]), unroll=False) as i:
             for source, fragment, exists in zip(sources, found, exist, strict=True):
-                k.copy(Vector(self.size), source[_, _, _, i], fragment, guard=exists[_, _, _, i])
+                k.copy(Vector(self.size), source[..., i], fragment, guard=exists[..., i])
             for numbers, fragment, exists in zip(folded, found, exist, strict=True):
                 with k.each(_RECORDS_AT_ONCE) as j, k.when(exists.at((0, 0, j, i))):
                     for at, (field, number) in enumerate(zip(self.fields, numbers, strict=True)):

@@ -820,7 +820,7 @@ def _elementwise(op: str, a: Any, b: Any) -> Condition:
         return symbolic.all_of(*(_elementwise(op, i, j)
                                  for i, j in zip(wrap(a), _zippable(f"elem_{op}", b, wrap(a)),
                                                  strict=True)))
-    return symbolic.less(a, b if op == "lt" else b + 1)
+    return a < (b if op == "lt" else b + 1)
 
 
 # -- dividing shapes -------------------------------------------------------------------------------

@@ -68,8 +68,9 @@ class Expr(_Fields):
     """An immutable integer (or, for comparisons, boolean) expression.
 
     Build expressions from :func:`Var` with operators. ``==`` and ``hash`` are structural, so
-    expressions can be dictionary keys and members of hashable layouts; numeric comparisons are the
-    methods :meth:`lt`, :meth:`le`, :meth:`eq`, :meth:`ne`.
+    expressions can be dictionary keys and members of hashable layouts; numeric comparisons are
+    ``<`` and ``>`` and the methods :meth:`eq`, :meth:`ne`. They are expressions, or ``bool`` where
+    the bounds decide them.
 
     Parameters
     ----------
@@ -155,13 +156,11 @@ class Expr(_Fields):
         return _floordiv(self, 1 << n)
 
     # -- comparisons (booleans) --------------------------------------------------------------------
-    def lt(self, other: IntLike) -> Condition:
-        """``self < other`` as an expression, or a ``bool`` where the bounds decide it."""
-        return _compare("lt", self, other)
+    def __lt__(self, other: IntLike) -> Condition:
+        return _compare("lt", self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
-    def le(self, other: IntLike) -> Condition:
-        """``self <= other`` as an expression, or a ``bool`` where the bounds decide it."""
-        return _compare("le", self, other)
+    def __gt__(self, other: IntLike) -> Condition:
+        return _compare("lt", other, self) if isinstance(other, _INTEGERS) else NotImplemented
 
     def eq(self, other: IntLike) -> Condition:
         """``self == other`` as an expression, or a ``bool`` where the bounds decide it."""
@@ -517,11 +516,6 @@ def _compare(op: str, a: IntLike, b: IntLike) -> Condition:
         if (lo is not None and lo > 0) or (hi is not None and hi < 0):
             return op == "ne"
     return Expr(op, (a, b), 0, 1)
-
-
-def less(a: IntLike, b: IntLike) -> Condition:
-    """``a < b`` as an expression, or a ``bool`` where the bounds decide it."""
-    return _compare("lt", a, b)
 
 
 def equal(a: IntLike, b: IntLike) -> Condition:

@@ -131,7 +131,8 @@ class Tensor(Measured):
 
     ``t[coord]`` (or ``t(*coord)``) with a full coordinate is the element,
     ``engine[layout(coord)]``; with ``None`` for some modes it is the tensor of those modes, whose
-    engine starts where the slice does.
+    engine starts where the slice does. A leading ``...`` stands for ``None`` for all modes that
+    are left.
 
     Attributes
     ----------
@@ -178,6 +179,8 @@ class Tensor(Measured):
         return (self[i] for i in range(n))
 
     def __getitem__(self, coord: Any) -> Any:
+        if isinstance(coord, tuple) and ... in coord[:1]:
+            coord = (None,) * (len(self) + 1 - len(coord)) + coord[1:]
         if has_none(coord):
             layout, start = slice_and_offset(coord, self.layout)
             return Tensor(_advance(self.engine, start), layout)
@@ -203,7 +206,7 @@ class Tensor(Measured):
 
 
 def _advance(engine: Any, start: Any) -> Any:
-    return engine if isinstance(start, int) and start == 0 else engine + start
+    return engine if start == 0 else engine + start
 
 
 def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:

@@ -75,7 +75,7 @@ def test_a_name_counts_as_what_it_stands_for_now():
     k = KernelBuilder("kernel", 32)
     tile, part = k.shared("s", "float32", Layout((32, 32))), k.registers("r", "float32", Layout((1, 1)))
     for value, expected in ((k.thread % 16, "1 wavefronts"), (k.thread * 32, "32 wavefronts")):
-        with k.when(k.thread.lt(31)):
+        with k.when(k.thread < 31):
             own = k.let("own", value)
             k.copy(Vector(1), local_tile(tile, (1, 1), (own % 32, own // 32)), part)
         assert f": {expected} of" in k.build().facts["shared load s"]

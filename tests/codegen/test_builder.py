@@ -118,7 +118,7 @@ def test_a_copy_under_a_condition_has_one_predicate_for_all_elements():
     k = builder()
     n = k.integer("n")
     A = global_tensor(k, (4, 8), (1, 4))
-    k.copy(CpAsync(4), A, k.shared("s", "float32", Layout((4, 8))), when=n.lt(7))
+    k.copy(CpAsync(4), A, k.shared("s", "float32", Layout((4, 8))), when=n < 7)
     k.copy(Vector(4), A, k.registers("r", "float32", Layout((4, 8))), when=True)
     body = k.build().body
     assert re.search(r"cb::cp_async<4>\(.*, n < 7\);", body) and body.count("n < 7") == 1
@@ -132,7 +132,7 @@ def test_guards_compare_coordinates_with_extents():
     k.copy(Vector(1), gA, k.registers("r", "float32", Layout((2, 4))), guard=Guard(cA, (M, N)))
     body = k.build().body
     assert "tid * 2 + i < M && j + 12 < N" in body
-    assert Guard(cA, (M, None)).at((0, 0)) == (k.thread * 2).lt(M)
+    assert Guard(cA, (M, None)).at((0, 0)) == (k.thread * 2 < M)
 
 
 def test_a_halo_ends_on_both_sides():
@@ -229,7 +229,7 @@ def test_control_flow_and_names():
     k = builder(wide=True)
     n = k.integer("n")
     with k.loop("i", n, start=k.block_index("bx", "x"),
-                step=k.grid_size("blocks", "x")) as i, k.when(i.lt(5)):
+                step=k.grid_size("blocks", "x")) as i, k.when(i < 5):
         k.let("twice", i * 2)
         k.comment("here")
     with k.otherwise():

@@ -66,7 +66,7 @@ def test_a_predicate_of_each_vector(k):
     n = k.integer("n", multiple=4)
     g, s, r = places(k, shape=(4, 2))
     exists = Guard(make_identity_tensor((4, 2)), (n, None))
-    k.copy(Vector(4), g, r, guard=exists, when=k.thread.lt(7))
+    k.copy(Vector(4), g, r, guard=exists, when=k.thread < 7)
     assert "cb::load_global<4>(&r[j * 4], &g[j * 4], tid < 7 && 0 < n);" in k.build().body
     k.copy(CpAsync(4), g, s, guard=exists)
     assert "cb::cp_async<4>(&s[j * 4], &g[j * 4], 0 < n);" in k.build().body
@@ -110,7 +110,7 @@ def test_atoms_without_predicates_refuse_them(k):
                                  (StoreAsync(1, bar), x, word)):
         k.copy(atom, source, target)
         with pytest.raises(CodegenError, match=f"{type(atom).__name__} takes no predicates"):
-            k.copy(atom, source, target, when=k.thread.lt(3))
+            k.copy(atom, source, target, when=k.thread < 3)
 
 
 def test_a_box_fills_the_whole_tile(k):

@@ -12,7 +12,6 @@ from cuteblas.codegen.copies import CpAsync, Vector
 from cuteblas.codegen.mbarrier import initialise
 from cuteblas.codegen.pipeline import Pipeline
 from cuteblas.layout import Layout, Tensor, _
-from cuteblas.layout.symbolic import less
 
 STAGES, ROWS, WARP = 3, 8, 32
 
@@ -27,7 +26,7 @@ def column_sums():
         initialise(k, *pipeline.barriers)
     k.barrier()
     lane = k.let("lane", k.thread % WARP)
-    with k.when(less(k.thread, WARP)):
+    with k.when(k.thread < WARP):
         stage = pipeline.state()
         with k.loop("row", N) as row:
             pipeline.acquire(stage)

@@ -200,7 +200,7 @@ def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, 
                                                                tile, tmp_path):
     """Sums of digits are shifted and added between loops of matrix instructions, of which none is
     waited for by itself."""
-    config = WgmmaConfig(element, output, tile.columns, tile.stages, tile.cluster,
+    config = WgmmaConfig(element, output, tile.cluster, columns=tile.columns, stages=tile.stages,
                          groups=tile.groups, accumulator=output, digits=digits, parked=parked,
                          staged="tma", alpha="value", beta="value")
     kernel = gemm_wgmma(config)
@@ -214,8 +214,8 @@ def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, 
                          [(*key, stages) for key, stages in STAGES.items()])
 def test_kernels_with_a_guard_do_not_spill(form, groups, columns, stages, tmp_path):
     for traits in ({"staged": "tma"}, {"staged": "rows", "k_major_b": False}):
-        kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, fallback=2,
-                                            groups=groups, **traits))
+        kernel = gemm_split(GemmSplitConfig(form, "float32", columns=columns, stages=stages,
+                                            fallback=2, groups=groups, **traits))
         assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
 
@@ -253,7 +253,8 @@ def test_skinny_products_do_not_spill(a, b, columns, stages, tmp_path):
     for traits in ({}, more, {"tma": (False, False)},
                    {"tma": (False, False), "a": replace(a, width=1), "b": replace(b, width=1)},
                    {"tma": (True, False), "b": replace(b, width=2)}):
-        kernel = gemm_skinny(SkinnyConfig("float32", columns, stages, **{"a": a, "b": b, **traits}))
+        kernel = gemm_skinny(SkinnyConfig("float32", columns=columns, stages=stages,
+                                          **{"a": a, "b": b, **traits}))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         assert kernel.shared_bytes <= H200.shared_bytes_per_block

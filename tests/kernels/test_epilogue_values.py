@@ -12,7 +12,6 @@ from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.epilogue import emit
 from cuteblas.functions.epilogues import evaluate, resolve
 from cuteblas.layout import Layout, Tensor
-from cuteblas.layout.symbolic import less
 from cuteblas.planning import H200, Plan
 from cuteblas.planning.plan import Argument, Launch
 from tests.kernels.engines import UNIT, place
@@ -30,7 +29,7 @@ def graphs_kernel(graphs, accumulator, output, operand):
     x, y, z = (k.registers(name, element, Layout(1))
                for name, element in zip("xyz", (accumulator, operand, output), strict=True))
     for pointer, fragment in ((a, x), (b, y)):
-        k.copy(Vector(1), Tensor(pointer + i, Layout(1)), fragment, when=less(i, n))
+        k.copy(Vector(1), Tensor(pointer + i, Layout(1)), fragment, when=i < n)
 
     def leaf(node):
         if node.op == "alpha":
@@ -38,7 +37,7 @@ def graphs_kernel(graphs, accumulator, output, operand):
         return x(0) if node.op == "acc" else k.convert(y(0), node.dtype)
 
     for g, graph in enumerate(graphs):
-        with k.when(less(i, n)):
+        with k.when(i < n):
             k.assign(z(0), k.convert(next(emit(k, graph, leaf)), output))
             k.copy(Vector(1), z, Tensor(c + (g * n + i), Layout(1)))
     return k.build()

@@ -129,7 +129,7 @@ def test_parts_of_sums_are_as_long_as_32_bits_allow():
     128, they wrap."""
     most = (2**32 - 1) // 255**2 // 128
     assert (most + 1) * 128 * 255**2 >= 2**32 > most * 128 * 255**2 and most * 128 < 4 * 16640
-    body = gemm_wgmma(WgmmaConfig("uint8", "int64", 64, digits=8, accumulator="int64")).body
+    body = gemm_wgmma(WgmmaConfig("uint8", "int64", columns=64, digits=8, accumulator="int64")).body
     assert f"stages - part_of_sum * {most}, {most})" in body
 
 
@@ -246,7 +246,7 @@ def test_what_is_refused():
     assert "sums bytes in int32, not in int64" in why_not_wgmma(replace(p, compute="int64"), H200)
     assert "not on sm_80" in why_not_wgmma(p, replace(H200, arch="sm_80"))
     with pytest.raises(CodegenError, match="cannot share"):
-        gemm_wgmma(WgmmaConfig("uint8", "int32", 64, digits=4, divided=True))
+        gemm_wgmma(WgmmaConfig("uint8", "int32", columns=64, digits=4, divided=True))
 
 
 @pytest.mark.parametrize("dtype", TYPES)

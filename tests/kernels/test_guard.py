@@ -10,11 +10,11 @@ import pytest
 from cuteblas.codegen.builder import Guard, KernelBuilder
 from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.mbarrier import initialise
 from cuteblas.codegen.signature import TensorParam, View
 from cuteblas.codegen.tiled import TiledCopy
 from cuteblas.codegen.values import choose, number
 from cuteblas.kernels.common import WARP
-from cuteblas.kernels.gemm.roles import begin
 from cuteblas.kernels.guard import (
     HOLDS,
     NATIVE,
@@ -26,7 +26,7 @@ from cuteblas.kernels.guard import (
     leave_verdict,
 )
 from cuteblas.layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from cuteblas.layout.symbolic import equal, less
+from cuteblas.layout.symbolic import equal
 from cuteblas.planning import H200, Plan
 from cuteblas.planning.gemm.blocks import Blocks
 from cuteblas.planning.gemm.mma import plan_mma
@@ -93,7 +93,9 @@ def write_all(value, *, checks=False, reports=False, gate=None, element="float32
     m, n = k.extent("m"), k.extent("n")
     verdict = Verdict(k, RECORD, RECORDS) if checks else None
     if verdict:
-        begin(k, [verdict.share()], [])
+        with k.when(equal(k.thread, 0)):
+            initialise(k, verdict.share())
+        k.barrier()
         with k.when(equal(k.thread // WARP, 1)):
             verdict.make(partial(condition, k), "whether X and Y are alike")
     row = k.let("row", k.each_block("block") * 2 * WARP + k.thread)
@@ -102,7 +104,7 @@ def write_all(value, *, checks=False, reports=False, gate=None, element="float32
     one = k.registers("one", element, Layout(1))
     k.fill(one, number(float(value), element))
     matrix = Tensor(C.address, Layout((1, m, n), (0, *C.strides)))
-    with k.when(less(row, m)), k.loop("column", n) as column:
+    with k.when(row < m), k.loop("column", n) as column:
         k.copy(Vector(1), one, matrix[_, row, column])
     if reports:
         X, status = more

@@ -15,7 +15,6 @@ from cuteblas.codegen.epilogue import FUNCTIONS, literal
 from cuteblas.codegen.intrinsics import called
 from cuteblas.codegen.values import Term
 from cuteblas.layout import Layout, Tensor
-from cuteblas.layout.symbolic import less
 from cuteblas.planning import H200, Plan
 from cuteblas.planning.plan import Argument, Launch
 from tests.kernels.engines import place
@@ -77,10 +76,10 @@ def values_kernel(source, target, expressions):
     i = k.let("i", k.block_index("block", "x") * 128 + k.thread)
     x, y, z = k.registers("x", source, Layout(1)), k.registers("y", source, Layout(1)), k.registers("z", target, Layout(1))
     for pointer, fragment in ((a, x), (b, y)):
-        k.copy(Vector(1), Tensor(pointer + i, Layout(1)), fragment, when=less(i, n))
+        k.copy(Vector(1), Tensor(pointer + i, Layout(1)), fragment, when=i < n)
     for f, of in enumerate(expressions):
         k.assign(z(0), k.convert(of(x(0), y(0)), target))
-        k.copy(Vector(1), z, Tensor(c + (f * n + i), Layout(1)), when=less(i, n))
+        k.copy(Vector(1), z, Tensor(c + (f * n + i), Layout(1)), when=i < n)
     return k.build()
 
 

@@ -106,14 +106,15 @@ def test_simplifications_that_kernels_rely_on():
     assert not s.bits_of((t // 4) * 16) & s.bits_of(t % 4)
     assert ((t // 8) * 64) ^ ((t % 8) * 4) == (t // 8) * 64 + (t % 8) * 4
     assert (k * 2048 + t) & 0x380 == t & 0x80
-    assert t.lt(256) is True and t.lt(0) is False and str(t.lt(100)) == "t < 100"
-    assert s.all_of(True, t.lt(256)) is True and s.all_of(t.lt(3), False) is False
+    assert (t < 256) is True and (t > 255) is False and str(t < 100) == "t < 100"
+    assert str(t < 100) == "t < 100" and str(t > 3) == str(t > 3) == "3 < t"
+    assert s.all_of(True, t < 256) is True and s.all_of(t < 3, False) is False
 
 
 def test_misuse_is_refused():
     t, d = Var("t", 0, 7), Var("d", None, None)
     with pytest.raises(TypeError, match="neither true nor false"):
-        bool(t.lt(3))
+        bool(t < 3)
     with pytest.raises(ZeroDivisionError):
         t // 0
     with pytest.raises(ValueError, match="toward zero"):

@@ -204,6 +204,14 @@ def test_access_and_slices():
         list(make_tensor(Memory(), Var("M")))
 
 
+def test_dots_leave_all_modes_before_free():
+    t = make_tensor(counting_iterator(7), (2, (3, 2), 5))
+    assert list(t[..., 4]) == list(t[None, None, 4]) and list(t[..., 1, 4]) == list(t[None, 1, 4])
+    assert t[..., 1, 1, 4] == t[1, 1, 4] and list(t[...,]) == list(t)
+    with pytest.raises(LayoutError):
+        t[1, ..., 4]
+
+
 def test_the_document_on_transposes():
     """tiled_divide and two block coordinates give the (TileY, TileX) tile of a block."""
     t = tiled_divide(make_tensor(counting_iterator(0), (128, 192), (192, 1)), (32, 64))

@@ -30,7 +30,7 @@ from ...codegen import (
 )
 from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
-from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum, select
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum, select
 from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
@@ -277,7 +277,7 @@ class _Side:
             self.length = k.let(f"{self.name}_end", limits[run[-1]] * prod(self._extents[:-1]))
         self.lane = k.let(f"{self.name}_lane", k.thread % side.lanes)
         self._row = k.let(f"{self.name}_row", k.thread // side.lanes)
-        self._busy = less(k.thread, side.lanes * side.rows)
+        self._busy = k.thread < side.lanes * side.rows
 
     def row(self, row: IntLike, name: str, exists: Condition = True) -> _Row:
         """The run at a flat coordinate of the other modes."""
@@ -288,9 +288,9 @@ class _Side:
         at = _flat(idx2crd(row, extents))
         in_shared = k.let(f"{self.name}_above_{name}", shared(*at))
         in_memory = k.let(f"{self.name}_start_{name}", self._box + memory(*at))
-        partial = (less(i, self._limits[q]) for i, q in zip(at, others, strict=False)
+        partial = (i < self._limits[q] for i, q in zip(at, others, strict=False)
                    if q in self._limits)
-        return _Row(in_memory, in_shared, all_of(exists, less(row, self.count), *partial))
+        return _Row(in_memory, in_shared, all_of(exists, row < self.count, *partial))
 
     def rows(self) -> Iterator[_Row]:
         """Those of which this thread moves words."""
@@ -299,47 +299,30 @@ class _Side:
 
     def words(self, shared: Tensor) -> Iterator[_Word]:
         """The words of this thread, of which each is a part of one run, between global and shared
-        memory."""
-        return self._words_from_grains(shared) if self.side.grain else self._words_from_runs(shared)
-
-    def _words_from_runs(self, shared: Tensor) -> Iterator[_Word]:
-        """Words counted from the start of each run."""
-        k, side = self._k, self.side
-        indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
-        firsts = [k.let(f"{self.name}_at_{c}", index * side.word)
-                  for c, index in enumerate(indices)]
-        offsets = [self._shared_offsets(index, f"{self.name}_place_{c}")
-                   for c, index in enumerate(indices)]
-        for row in self.rows():
-            for c, first in enumerate(firsts):
-                whole = isinstance(self.length,
-                                   int) and (c + 1) * side.lanes * side.word <= self._longest
-                yield self._word(shared, row, first, offsets[c],
-                                 True if whole else less(first, self.length))
-
-    def _words_from_grains(self, shared: Tensor) -> Iterator[_Word]:
-        """Words counted from the multiple of ``grain`` bytes at which each run begins, or
+        memory: counted from the start of the run, or from the multiple of ``grain`` bytes there or
         before."""
-        k, side, item = self._k, self.side, self._config.item
-        firsts = [k.let(f"{self.name}_at_{c}", (self.lane + c * side.lanes) * side.word)
-                  for c in range(self.words_of_lane)]
-        before = k.lines(f"{self.name}_lines", self.pointer, f"b{8 * item}", side.grain).before
+        k, side, name, item = self._k, self.side, self.name, self._config.item
+        indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
+        firsts = [k.let(f"{name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
+        if side.grain:
+            before = k.lines(f"{name}_lines", self.pointer, f"b{8 * item}", side.grain).before
+        else:
+            offsets = [self._shared_offsets(index, f"{name}_place_{c}")
+                       for c, index in enumerate(indices)]
         for r, row in enumerate(self.rows()):
-            skipped = k.let(f"{self.name}_early_{r}",
-                            (before + row.in_memory) % (side.grain // item))
-            for c, at in enumerate(firsts):
-                first = k.let(f"{self.name}_at_{r}_{c}", at - skipped)
-                index = maximum(first, 0) if len(self._extents) > 1 else first
-                offsets = self._shared_offsets(index, f"{self.name}_place_{r}_{c}")
-                yield self._word(shared, row, first, offsets,
-                                 all_of(less(-1, first), less(first, self.length)))
-
-    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: Coord,
-              exists: Condition) -> _Word:
-        """The word of a run that begins with an element of it."""
-        memory = self.pointer[row.in_memory + first].run(self.side.word)
-        return _Word(memory, tuple(shared(offset + row.in_shared) for offset in offsets),
-                     all_of(row.exists, exists))
+            if side.grain:
+                skipped = k.let(f"{name}_early_{r}",
+                                (before + row.in_memory) % (side.grain // item))
+            for c, first in enumerate(firsts):
+                if side.grain:
+                    first = k.let(f"{name}_at_{r}_{c}", first - skipped)
+                    index = maximum(first, 0) if len(self._extents) > 1 else first
+                    own = self._shared_offsets(index, f"{name}_place_{r}_{c}")
+                else:
+                    own = offsets[c]
+                yield _Word(self.pointer[row.in_memory + first].run(side.word),
+                            tuple(shared(offset + row.in_shared) for offset in own),
+                            all_of(row.exists, first > -1, first < self.length))
 
     def _shared_offsets(self, index: IntLike, name: str) -> Coord:
         """The elements of a word of a run in shared memory, counted from the run's first."""
@@ -415,7 +398,7 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
 
 def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     k.comment("In, by runs of the source")
-    word, element = config.source.word, f"b{8 * config.item}"
+    word, element, unit = config.source.word, f"b{8 * config.item}", f"b{8 * _WORD}"
     whole = config.source.whole(config.box, config.held)
     if config.item * word >= _ASYNCHRONOUS and whole:
         for _i, w in _existing(k, words):
@@ -423,38 +406,34 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
         k.commit()
         k.wait(0)
         return
-    if config.item < config.item * word == _WORD and not whole:
-        _elements_in(k, config, words)
-        return
-    held = k.registers("tSrS", element, (word, len(words)))
+    # Words stay whole in registers until their elements go to shared memory: else each element
+    # would take a register.
+    joined = config.item < config.item * word == _WORD and not whole
+    if joined:
+        lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
+        held = k.registers("tSrS", unit, len(words))
+    else:
+        held = k.registers("tSrS", element, (word, len(words)))
     for i, w in _existing(k, words):
-        k.copy(Vector(word), w.memory, held[None, i])
+        if joined:
+            k.copy(ELEMENTS, lines.run(w.memory(0).index), held(i))
+        else:
+            k.copy(Vector(word), w.memory, held[None, i])
     for i, w in _existing(k, words):
-        for of_registers, of_memory in _parts(held[None, i], w, word if whole else 1):
+        if joined:
+            parts = k.registers(f"tSrE_{i}", element, word)
+            split_words(k, held(i).run(), parts)
+        else:
+            parts = held[None, i]
+        for of_registers, of_memory in _parts(parts, w, word if whole else 1):
             k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
-
-
-def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
-    """Words that stay whole in registers until their elements go to shared memory: else each
-    element would take a register."""
-    word, unit = config.source.word, f"b{8 * _WORD}"
-    lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
-    held = k.registers("tSrS", unit, len(words))
-    for i, w in _existing(k, words):
-        k.copy(ELEMENTS, lines.run(w.memory(0).index), held(i))
-    for i, w in _existing(k, words):
-        parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", word)
-        split_words(k, held(i).run(), parts)
-        for of_registers, of_memory in _parts(parts, w, 1):
-            k.copy(ELEMENTS, of_registers, of_memory)
 
 
 def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     k.comment("Out, by runs of the target")
-    word, element = config.target.word, f"b{8 * config.item}"
-    whole = config.target.whole(config.box, config.held)
+    word, whole = config.target.word, config.target.whole(config.box, config.held)
     for i, w in _existing(k, words):
-        held = k.registers(f"tDrD_{i}", element, word)
+        held = k.registers(f"tDrD_{i}", f"b{8 * config.item}", word)
         for of_registers, of_memory in _parts(held, w, word if whole else 1):
             k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
         k.copy(Vector(word), held, w.memory)
@@ -500,7 +479,7 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         end = k.let(f"D_high_{r}", (length + skipped) // word)
         for c in range(target.words_of_lane):
             index = target.lane + c * lanes
-            with k.when(all_of(row.exists, less(first - 1, index), less(index, end))):
+            with k.when(all_of(row.exists, first - 1 < index, index < end)):
                 cut = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, 2)
                 for n, at in enumerate(covering):               # one word, if it is whole
                     k.copy(Covering(1), words(at + index), cut(n))
@@ -513,8 +492,8 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         row = target.row(e // most, "e")
         run = k.let("begin", lines.place(target.pointer[row.in_memory]))
         head, tail = k.let("head", (-run) % word), k.let("tail", (run + length) % word)
-        of_tail = less(word - 2, e % most)
+        of_tail = word - 2 < e % most
         at = k.let("at", k.let("index", e % (word - 1))
                    + select(of_tail, maximum(head, length - tail), 0))
-        with k.when(all_of(row.exists, less(at, select(of_tail, length, minimum(head, length))))):
+        with k.when(all_of(row.exists, at < select(of_tail, length, minimum(head, length)))):
             copy_element(k, "tDrE", shared(row.in_shared + at), target.pointer[row.in_memory + at])

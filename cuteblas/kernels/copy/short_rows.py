@@ -41,17 +41,7 @@ from ...codegen import (
 )
 from ...codegen.engine import Lines
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, zipped_divide
-from ...layout.symbolic import (
-    Condition,
-    IntLike,
-    all_of,
-    ceil_div,
-    equal,
-    less,
-    maximum,
-    minimum,
-    select,
-)
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, equal, maximum, minimum, select
 from ..common import (
     ELEMENTS,
     DynamicPair,
@@ -283,7 +273,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     reader = vectors_along(0, config.threads, packed)
     tScS = coordinates(k, "tScS", reader, config.tile)
     last_row = tScS((0, 0), 0, last)[1]
-    last_exists = less(last_row, I)
+    last_exists = last_row < I
     apart = k.let("last_j", select(last_exists, I, 1)), k.let("last_i",
                                                               select(last_exists, 1,
                                                                      config.tile[0]))
@@ -345,20 +335,20 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     end = k.let("end", piece.shift + minimum(J - first_j, config.tile[0]) * I)
     lowest, highest = k.let("lowest", ceil_div(piece.shift, vector)), k.let("highest", end // vector)
     # From the first line of shared memory on, so that lanes meet in no bank.
-    with k.loop("v", highest, start=k.thread, step=threads) as v, k.when(less(lowest - 1, v)):
+    with k.loop("v", highest, start=k.thread, step=threads) as v, k.when(lowest - 1 < v):
         fragment = k.registers("tDrD", word, _VECTOR // config.word)
         for of_memory, of_registers in piece.parts(v, fragment):
             k.copy(Vector(piece.width), of_memory, of_registers)
         k.copy(Vector(_VECTOR // config.word), fragment, piece.memory[None, v])
     if vector > 1:
         k.comment("Vectors in which it begins and ends: their elements, one by one")
-        with k.when(less(k.thread, vector)):
+        with k.when(k.thread < vector):
             for what, start, stop, e in (("head", piece.shift, minimum(lowest * vector, end),
                                           k.thread),
                                          ("tail", 0, end,
                                           maximum(lowest, highest) * vector + k.thread)):
                 at_end = k.let(what, e)
-                with k.when(all_of(less(start - 1, at_end), less(at_end, stop))):
+                with k.when(all_of(start - 1 < at_end, at_end < stop)):
                     copy_element(k, "tDrE", piece.elements(at_end),
                                  target(first_j, at_end - piece.shift))
     return k.build()
@@ -398,7 +388,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         return piece.first // vector * vector + v * vector - matrix
 
     def whole(v: IntLike) -> Condition:
-        return all_of(less(-1, at(v)), less(at(v) + (vector - 1), I * J))
+        return all_of(at(v) > -1, at(v) + (vector - 1) < I * J)
 
     words = _VECTOR // config.word
     if piece.width < words:                             # by words, each to its own place
@@ -406,9 +396,9 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         fragment = k.registers("tSrS", word, (words, len(mine)))
         for q, v in enumerate(mine):
             k.copy(Vector(words), piece.memory[None, v], fragment[None, q],
-                   when=all_of(less(v, count), whole(v)))
+                   when=all_of(v < count, whole(v)))
         for q, v in enumerate(mine):
-            with k.when(less(v, count)):
+            with k.when(v < count):
                 for of_memory, of_registers in piece.parts(v, fragment[None, q]):
                     k.copy(Vector(piece.width), of_registers, of_memory)
     else:
@@ -422,13 +412,13 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         with k.when(ends.ne(0)):
             if piece.width < words:
                 k.barrier()
-            both: tuple[tuple[str, IntLike, Condition], ...] = (("first", 0, less(at(0), 0)),
+            both: tuple[tuple[str, IntLike, Condition], ...] = (("first", 0, at(0) < 0),
                                                                   ("last", count - 1,
-                                                                   less(I * J, at(count))))
+                                                                   at(count) > I * J))
             for what, v, outside in both:
-                with k.when(all_of(less(k.thread, vector), outside)):
+                with k.when(all_of(k.thread < vector, outside)):
                     mine_at = k.let(what, at(v) + k.thread)
-                    with k.when(all_of(less(-1, mine_at), less(mine_at, I * J))):
+                    with k.when(all_of(mine_at > -1, mine_at < I * J)):
                         copy_element(k, "tSrE", source(mine_at, 0),
                                      piece.elements(v * vector + k.thread))
     k.barrier()
@@ -439,14 +429,14 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
     tDcD = coordinates(k, "tDcD", writer, (columns, rows // packed))
     with k.loop("n", config.words[1], unroll=True) as n:
         j, lane = k.let("j", tDcD((0, 0), n, 0)[0]), tDcD((0, 0), n, 0)[1]
-        with k.when(less(j, J)):
+        with k.when(j < J):
             begin = k.let("begins", sectors.place(target(j, first_i)))
             later = k.let("later", -begin % border)
             row = k.let("base", sectors.run(begin + later, rows // packed))
             for x in range(config.words[0]):
                 _, t = tDcD((0, 0), n, x)
                 i = k.let(f"i_{x}", later + t * packed)
-                with k.when(less(first_i + i + (packed - 1), I)):
+                with k.when(first_i + i + (packed - 1) < I):
                     elements, joined = k.registers("tDrE", element, packed), k.registers("tDrW", word, 1)
                     for c in range(packed):
                         k.copy(ELEMENTS, sS(j, i + c), elements(c))
@@ -454,8 +444,8 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                     k.copy(ELEMENTS, joined, row(t))
                 if packed > 1:
                     with k.otherwise(), k.loop("e", packed - 1,
-                                               unroll=False) as e, k.when(less(first_i + i + e, I)):
+                                               unroll=False) as e, k.when(first_i + i + e < I):
                         copy_element(k, "tDrE", sS(j, i + e), target(j, first_i + i + e))
-            with k.when(all_of(equal(first_i, 0), less(lane, minimum(later, I)))):
+            with k.when(all_of(equal(first_i, 0), lane < minimum(later, I))):
                 copy_element(k, "tDrE", sS(j, lane), target(j, lane))
     return k.build()

@@ -25,7 +25,7 @@ from ...codegen import (
 )
 from ...codegen.paired import PairBuilder
 from ...layout import Tensor
-from ...layout.symbolic import Expr, IntLike, all_of, less
+from ...layout.symbolic import Expr, IntLike, all_of
 from ..common import (
     ELEMENTS,
     Pair,
@@ -204,6 +204,6 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
             single = k.registers("tVrE", element, (1, vector))
             for tensor, into in ((source, True), (target, False)):
                 for i, e in ((each.i + e, single[None, e]) for e in range(vector)):
-                    with k.when(all_of(less(each.j, J), less(-1, i), less(i, I))):
+                    with k.when(all_of(each.j < J, i > -1, i < I)):
                         k.copy(ELEMENTS, *((tensor(i, each.j), e) if into
                                             else (e, tensor(i, each.j))))

@@ -50,7 +50,7 @@ from ...layout import (
     select,
     size,
 )
-from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, less, maximum, minimum
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum
 from ..common import (
     ELEMENTS,
     DynamicPair,
@@ -341,32 +341,14 @@ def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
           D: GlobalTensor) -> list[_Moved]:
     """The two tiles of a block, (p, q) and (q, p) with p <= q, which no other block reads or
     writes. Both are in shared memory before either is written; on the diagonal they are one.
-    """
-    N = k.extent("N")
-    p, q, index = pair_of_block(k, N, config, config.modes > 0)
-    read = D.at(index, (N // config.scale, N))
-    written = select(read, 1, 0)
-    other = k.let("other", N * k.flag("two", integer(p) < q))
-    limits = (N // config.scale, N), (other // config.scale, other)
-    below, right = p * config.tile[0], q * config.tile[0]
-    if config.cut:
-        below, right = k.let("first_p", below), k.let("first_q", right)
-    tensors = [_held(k, config, tile, name) for name in "TU"]
-    return [_Moved("T", (right, below), read, written, *tensors[0], limits[0]),
-            _Moved("U", (below, right), read, written, *tensors[1], limits[1], less(p, q))]
-
-def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
-                  batched: bool) -> tuple[IntLike, IntLike, IntLike]:
-    """The pair (p, q), p <= q, of tiles of a square matrix that a block exchanges, and its flat
-    batch index.
 
     Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top,
     filled up with those from its end.
     """
-    block, tiles = k.block_index(), k.let("tiles", ceil_div(extent, config.tile[0]))
+    N, batched = k.extent("N"), config.modes > 0
+    block, tiles = k.block_index(), k.let("tiles", ceil_div(N, config.tile[0]))
     odd = k.let("odd", tiles % 2)
-    columns = k.let("columns", tiles + 1 - odd)
-    rows = k.let("rows", (tiles + odd) // 2)
+    columns, rows = k.let("columns", tiles + 1 - odd), k.let("rows", (tiles + odd) // 2)
     if config.group:
         pairs = k.let("pairs", columns * rows)
         pair, index = unravel(k, block, pairs, ("pair", "batch"), batched)
@@ -375,10 +357,19 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
         column, above = unravel(k, block, columns, ("column", "above"))
         row, index = unravel(k, above, rows, ("row", "batch"), batched)
     p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
-    with k.when(less(row + (-odd), column)):
+    with k.when(row + (-odd) < column):
         k.assign(p, row)
         k.assign(q, column - 1 + odd)
-    return p, q, index
+    read = D.at(index, (N // config.scale, N))
+    written = select(read, 1, 0)
+    other = k.let("other", N * k.flag("two", integer(p) < q))
+    below, right = p * config.tile[0], q * config.tile[0]
+    if config.cut:
+        below, right = k.let("first_p", below), k.let("first_q", right)
+    return [_Moved("T", (right, below), read, written, *_held(k, config, tile, "T"),
+                   (N // config.scale, N)),
+            _Moved("U", (below, right), read, written, *_held(k, config, tile, "U"),
+                   (other // config.scale, other), p < q)]
 
 
 class TransposedTile:
@@ -466,18 +457,16 @@ def _swizzle(config: TransposeConfig) -> Swizzle:
     (at least one bank). Lanes that read a column step by ``store / word`` words along I; exclusive
     or with that step's low bits sends them to different chunks.
     """
-    lanes = _lanes_along_i(config)
-    chunk = max(config.store, _WORD)
-    step = (config.store // config.word).bit_length() - 1
-    if lanes * chunk < _LINE:
+    lanes, chunk = _lanes_along_i(config), max(config.store, _WORD)
+    chunks, length = _LINE // chunk, chunk // config.word
+    if lanes < chunks:
         # Few rows: lanes that are served together are on several columns, and each row of theirs
         # has banks of its own.
-        base = max(_LINE // max(config.word, _WORD) // lanes,
-                   config.load // config.word).bit_length() - 1
-        return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 + step - base)
-    base = (chunk // config.word).bit_length() - 1
-    bits = (_LINE // chunk).bit_length() - 1
-    return Swizzle(bits, base, config.tile[0].bit_length() - 1 + step - base)
+        length = max(_LINE // max(config.word, _WORD) // lanes, config.load // config.word)
+        chunks = lanes
+    bits, base, rows, step = (n.bit_length() - 1 for n in (chunks, length, config.tile[0],
+                                                           config.store // config.word))
+    return Swizzle(bits, base, rows + step - base)
 
 
 def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,
@@ -509,7 +498,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                for row, i in (("top", 0), ("bottom", along_i - 1))]
     inside = k.flag(f"inside_{name}", lines.covered(borders, along_j))
     k.comment("Rows in: the aligned words that cover the thread's words")
-    with k.when(inside.ne(0)), k.when(less(j, extents[0])):
+    with k.when(inside.ne(0)), k.when(j < extents[0]):
         covers = k.registers("tSrC", tile.word, (2, packed, blocks))
         fragment = k.registers("tSrS", tile.word, ((1, packed), 1, blocks))
 
@@ -532,7 +521,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                            covers[None, row, None])
             with k.otherwise(), k.each(blocks) as block:
                 first = corner[1] + block * rows
-                with k.when(all_of(less(-rows, first), less(first, extents[1]))):
+                with k.when(all_of(-rows < first, first < extents[1])):
                     read_block(block)
         else:
             with k.each(blocks) as block:
@@ -601,9 +590,9 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         at = [k.let(f"word_{name}{n}_{w}", i if config.halo else i % tile.written[1])
               for w, i in enumerate(at)]
         here = k.let(f"here_{name}{n}", later + word * packed)
-        with k.when(all_of(less(first - 1, here), less(here, last))), k.loop("r", rows, unroll=True) as r:
+        with k.when(all_of(first - 1 < here, here < last)), k.loop("r", rows, unroll=True) as r:
             which = tDcD((0, 0), r, 0)[0]
-            with k.when(less(corner[0] + which, J)):
+            with k.when(corner[0] + which < J):
                 held = k.registers("tDrS", tile.word, (1, len(at)))
                 for w, i in enumerate(at):
                     k.copy(ELEMENTS, moved.shared(which, i), held[None, w])
@@ -627,12 +616,12 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     def single_ones() -> None:
         with k.loop("r", passes, unroll=False) as r:
             which, e = tEcD((0, 0), r, 0)
-            with k.when(less(corner[0] + which, J)):
+            with k.when(corner[0] + which < J):
                 _, first, last, stop = sectors(which)
                 head = starts * first if config.halo else first
                 for start, until in ((starts * border, minimum(head, stop)),
                                      (maximum(first, last), stop)):
-                    with k.when(less(start + e, until)):
+                    with k.when(start + e < until):
                         single(which, start + e)
 
     if config.halo:                       # rows of the target begin in this tile, or they end there
@@ -641,10 +630,10 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         with k.when(edge.ne(0)):
             single_ones()
         return
-    with k.when(less(config.tile[1] - 1, end)), k.loop("r", passes, unroll=True) as r:
+    with k.when(config.tile[1] - 1 < end), k.loop("r", passes, unroll=True) as r:
         which, e = tEcD((0, 0), r, 0)
         later = k.let("later", (-column_begin(which)) % border)
-        with k.when(all_of(less(corner[0] + which, J), less(0, later))):
+        with k.when(all_of(corner[0] + which < J, later > 0)):
             behind = k.flag("behind", integer(e) >= later)
             single(which, e + behind * (config.tile[1] - border))
     with k.otherwise():

@@ -55,7 +55,7 @@ from ...layout import (
     upcast,
     zipped_divide,
 )
-from ...layout.symbolic import Condition, IntLike, all_of, less, minimum
+from ...layout.symbolic import Condition, IntLike, all_of, minimum
 from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
@@ -448,7 +448,7 @@ class _Divided:
                 found.append((start, True))
             else:
                 found.append((k.let(f"start_{'mn'[mode]}{rest}", minimum(start, extent - run)),
-                              less(start, extent)))
+                              start < extent))
         return found
 
     def _from_runs(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> list[Tensor]:
@@ -464,7 +464,7 @@ class _Divided:
             shared = self._k.shared(f"s{name}w", "int8x4", words, over=f"s{name}")
             if side.held[1] != 1:
                 return [zipped_divide(shared[start // _WORD, _, matrix], _WORD) for start in starts]
-        return [domain_offset((start, 0), shared[_, _, matrix]) for start in starts]
+        return [domain_offset((start, 0), shared[..., matrix]) for start in starts]
 
     def _fragments(self, name: str, mode: int, side: BatchedSide,
                    shared: Tensor) -> tuple[Tensor, Callable[[IntLike], None]]:
@@ -481,7 +481,7 @@ class _Divided:
 
         def load(turn: IntLike) -> None:
             for r, part in enumerate(parts):
-                here = part[_, _, turn * tile.depth], fragment[_, r, _]
+                here = part[..., turn * tile.depth], fragment[_, r, _]
                 k.copy(Vector(width), *(select(x, 1, 0) if along_k else x for x in here))
                 if tile.words and not along_k:
                     transpose_words(k, here[1], here[1], f"word{name}{r}")
@@ -501,14 +501,14 @@ class _Divided:
             load_a(turn)
             load_b(turn)
             with k.each(tile.step // _WORD if tile.words else tile.step) as at:
-                k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[_, _, at],
-                       tCrB[_, _, at])
+                k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[..., at],
+                       tCrB[..., at])
 
     def store(self, sC: Tensor) -> None:
         """Sums to shared memory."""
         k, config = self._k, self._config
         width = config.tile.stored(config.extents, config.c.held, sC.engine.dtype.bytes)
-        held = sC[_, _, self._matrix, self._part]
+        held = sC[..., self._matrix, self._part]
         for r, (row, row_exists) in enumerate(self._starts[0]):
             for s, (column, column_exists) in enumerate(self._starts[1]):
                 own = self.total[(_, _), r, s]
@@ -555,7 +555,7 @@ class _Whole:
             k.copy(atom, of_memory, of_registers)
         tCrA, tCrB = fragments
         with k.loops((config.extents[2], config.tile.whole)) as (at, matrix):
-            k.gemm(Fma(config.a.conj, config.b.conj), _as_one(self.total[_, _, matrix]),
+            k.gemm(Fma(config.a.conj, config.b.conj), _as_one(self.total[..., matrix]),
                    *(x[_, at, matrix].map_domain(lambda run: make_layout(run, Layout(1)))
                      for x in (tCrA, tCrB)))
 
@@ -599,7 +599,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     epilogue.load_scalars()
 
     k.comment("Matrices of the block to shared memory")
-    sA, sB = (x.shared(f"s{x.name}", x.tensor.param.element)[_, _, _, 0] for x in (A, B))
+    sA, sB = (x.shared(f"s{x.name}", x.tensor.param.element)[..., 0] for x in (A, B))
     A.load(sA)
     B.load(sB)
     k.commit()
@@ -608,7 +608,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
 
     k.comment("Products: (runs, rest) of C for a thread")
     multiply = (_Whole if tile.whole else _Divided)(k, config)
-    busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
+    busy = k.thread < tile.multiplying if tile.multiplying < tile.threads else True
     with k.when(busy):
         multiply.products(sA, sB)
     epilogue.clear(multiply.total)
@@ -619,7 +619,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     k.barrier()
     k.let_next_launch_begin()
     guard = C.guard
-    summed = [k.pin(f"tCsC{part}", C.mine(C.in_shared(sC[_, _, _, part])))
+    summed = [k.pin(f"tCsC{part}", C.mine(C.in_shared(sC[..., part])))
               for part in range(tile.depth)]
     parked = _Parked(k, summed, lambda at: guard.at((0, at)))
     every: Any = None                               # matrix of the batch: the tile of C has several

@@ -123,13 +123,14 @@ class GemmConfig(EpilogueConfig):
         """The part of a kernel's name that says how operands are accessed and C is written."""
         access = "".join(f"{o.letter('mk')}{'w' if o.covering else o.width}{'c' if o.conj else ''}"
                          for o in (self.a, self.b, self.c))
-        flags = (("split", self.split_k), (f"turns{self.turn}", self.turn > 0), ("wide", self.wide),
-                 ("aligned", self.aligned), ("grouped", self.grouped),
-                 (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)),
-                 (f"{self.triangle}", self.triangle is not None), ("hermitian", self.hermitian))
-        return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}"
-                + "".join(f"_{name}" for name, on in flags if on)
-                + self.fused + gate_tag(self.gate))
+        modes = "" if self.modes == (1, 1, 1) else f"_modes{''.join(map(str, self.modes))}"
+        return (
+            f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_split' * self.split_k}"
+            f"{f'_turns{self.turn}' if self.turn else ''}{'_wide' * self.wide}"
+            f"{'_aligned' * self.aligned}{'_grouped' * self.grouped}{modes}"
+            f"{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
+            f"{self.fused}{gate_tag(self.gate)}"
+        )
 
 
 def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> KernelBuilder:
@@ -243,11 +244,6 @@ class GemmBlock:
         self._triangle = output_triangle(config.triangle, diagonal, mC, self._tile_of_c,
                                          config.hermitian)
         self._item = item
-
-    @property
-    def depth(self) -> IntLike:
-        """The extent along K that the block sums over."""
-        return self.extents["k"]
 
     @cached_property
     def k_tiles(self) -> IntLike:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...codegen import KernelBuilder, Pointer, Vector
 from ...layout import Layout, Tensor, _, size
-from ...layout.symbolic import Condition, IntLike, equal, less, maximum, minimum, select
+from ...layout.symbolic import Condition, IntLike, equal, maximum, minimum, select
 from ..common import GROUP, DynamicPair
 
 __all__ = ["Divided", "Share"]
@@ -80,9 +80,9 @@ class Share:
         self._share, self._longer = k.let("share", steps // blocks), k.let("longer_parts", steps % blocks)
         self._first = k.let("part_first", block * self._share + minimum(block, self._longer))
         self._end = k.let("part_end", self._first + self._share
-                          + select(less(block, self._longer), 1, 0))
+                          + select(block < self._longer, 1, 0))
         self._last_tile = k.let("last_of_part", maximum(self._end - 1, 0) // depth)
-        self.parts = k.let("parts", select(less(self._first, self._end),
+        self.parts = k.let("parts", select(self._first < self._end,
                                            self._last_tile - self._first // depth + 1, 0))
 
     def tile(self, work: IntLike) -> IntLike:
@@ -121,14 +121,14 @@ class Share:
         sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors // rounds, rounds, groups,
                                                   self._blocks)))
         flags = Tensor(self._divided.flags, Layout((groups, self._blocks)))
-        with k.when(less(end, self._k_tiles)):
+        with k.when(end < self._k_tiles):
             k.comment("Another block ends this tile")
             k.copy(Vector(_VECTOR), mine, k.pin("tSgS", sums[_, lane, _, _, group, block]))
             k.group_barrier(1 + group, GROUP)
             with k.when(equal(lane, 0)):
                 k.do("store_flag", flags(group, block), 1)
         with k.otherwise():
-            with k.when(less(0, first)):
+            with k.when(first > 0):
                 first_block = k.let("first_block",
                                     self._block_of(k.let("tile_begins",
                                                          maximum(self._first - first, 0))))
@@ -138,12 +138,12 @@ class Share:
                 with k.loop("other", block, start=first_block) as other:
                     tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
                     with k.each(rounds, "r") as r:
-                        k.copy(Vector(_VECTOR), tOgS[_, _, r], others)
-                        k.fold(mine[_, _, r], others)
+                        k.copy(Vector(_VECTOR), tOgS[..., r], others)
+                        k.fold(mine[..., r], others)
             yield
 
     def _block_of(self, step: IntLike) -> IntLike:
         """The block that has a step: longer parts come first."""
         in_longer = self._longer * (self._share + 1)
-        return select(less(step, in_longer), step // (self._share + 1),
+        return select(step < in_longer, step // (self._share + 1),
                       self._longer + maximum(step - in_longer, 0) // maximum(self._share, 1))

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ...codegen import CodegenError, CpAsync, TiledCopy
 from ...codegen.pipeline import RingIndex
-from ...layout import Tensor, _
-from ...layout.symbolic import IntLike, less, minimum
+from ...layout import Tensor
+from ...layout.symbolic import IntLike, minimum
 from .block import GemmBlock
 
 __all__ = ["Chunks", "LoopOperand", "MainLoop", "VectorOperand"]
@@ -59,9 +59,9 @@ class VectorOperand(LoopOperand):
                                        lambda c: copy.partition(c, k.thread))
 
     def load(self, k_tile: IntLike, stage: IntLike) -> None:
-        here = (_, _, _, k_tile)
-        exists = less(k_tile, self.block.k_tiles) if self._aligned else True
-        self.k.copy(CpAsync(self._width), self._source[here], self._target[_, _, _, stage],
+        here = (..., k_tile)
+        exists = k_tile < self.block.k_tiles if self._aligned else True
+        self.k.copy(CpAsync(self._width), self._source[here], self._target[..., stage],
                     guard=self._guard and self._guard[here], when=exists)
 
 
@@ -133,7 +133,7 @@ class MainLoop:
         k_tiles = self.block.k_tiles
 
         def start(k_tile: IntLike, stage: IntLike) -> None:
-            with k.when(self.past_end or less(k_tile, k_tiles)):
+            with k.when(self.past_end or k_tile < k_tiles):
                 for operand in operands:
                     operand.load(k_tile, stage)
             k.commit()
@@ -146,7 +146,7 @@ class MainLoop:
             start(stage, stage)
         k.wait(ahead - 1)
         k.barrier()
-        with k.when(self.past_end or less(0, k_tiles)):
+        with k.when(self.past_end or k_tiles > 0):
             fetch(0, 0, 0)
 
         k.comment(
@@ -170,7 +170,7 @@ class MainLoop:
             k.barrier()
             read.advance()
             write.advance()
-            with k.when(self.past_end or less(k_tile + 1, k_tiles)):
+            with k.when(self.past_end or k_tile + 1 < k_tiles):
                 fetch(0, read.index, (last + 1) % 2)
             multiply(last)
 
@@ -179,7 +179,7 @@ class MainLoop:
                 tile(k_tile)
             return
         with k.loop("first", k_tiles, step=chunks.chunk) as first:
-            with k.when(less(0, first)):
+            with k.when(first > 0):
                 chunks.end_chunk(first)
             with k.loop("k_tile", minimum(first + chunks.chunk, k_tiles), start=first) as k_tile:
                 tile(k_tile)

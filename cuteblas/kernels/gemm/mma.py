@@ -19,7 +19,7 @@ from functools import cache
 from ..._dtypes import dtype
 from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
-from ...layout import Layout, Tensor, _, make_layout
+from ...layout import Layout, Tensor, make_layout
 from ...layout.symbolic import IntLike
 from ..common import Pair
 from ..guard import NATIVE, leave_verdict
@@ -168,7 +168,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
               for name, operand in zip("ab", operands, strict=True) if atom.splits]
 
     def multiply(step: IntLike) -> None:
-        fragments = [operand.registers[_, _, step % 2] for operand in operands]
+        fragments = [operand.registers[..., step % 2] for operand in operands]
         for plane, fragment in zip(planes, fragments, strict=False):
             plane.split(fragment, seen)
         k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC,

@@ -16,7 +16,7 @@ from ...codegen.copies import Ldmatrix
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
 from ...codegen.mma import WarpMma, operand_tile
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
-from ...layout.symbolic import IntLike, all_of, less, minimum, select
+from ...layout.symbolic import IntLike, all_of, minimum, select
 from ..common import ELEMENTS, WARP, OperandAccess, Pair, vectors_along
 from .block import GemmBlock
 from .main_loop import LoopOperand, VectorOperand
@@ -72,8 +72,8 @@ class _Vectors(VectorOperand):
 
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         if self._by_rows:
-            self.k.copy(Ldmatrix(not self._k_major), self._part[_, _, step, stage],
-                        self._fragment[_, _, buffer])
+            self.k.copy(Ldmatrix(not self._k_major), self._part[..., step, stage],
+                        self._fragment[..., buffer])
         else:
             self.k.copy(ELEMENTS, self._part[_, step, stage], self._fragment[_, buffer])
 
@@ -136,33 +136,32 @@ class _Covered(LoopOperand):
         return self._words.partition(tensor, self.tile.mma.threads, self.k.thread)
 
     def load(self, k_tile: IntLike, stage: IntLike) -> None:
-        k, x, tiles, here = self.k, self.name, self._words, (_, _, _, k_tile)
+        k, x, tiles, here = self.k, self.name, self._words, (..., k_tile)
         along, across = self._along, 1 - self._along
         extents = [self.block.extents[mode] for mode in self.modes]
         columns = k.let(f"columns_{x}", minimum(extents[along] - self._rows(0, 0, k_tile)[along],
                                                 tiles.run))
         ends = tiles.end(k, f"end_{x}", columns)
-        source, target = self._source[here], self._target[_, _, _, stage]
+        source, target = self._source[here], self._target[..., stage]
         coordinates = self._exists[here]
         numbers, lasts = (self._part_of_copy(tensor)[here] for tensor in (tiles.number, ends))
         with k.loops(static_extents(source)) as at:
-            word, last, exists = numbers(*at), lasts(*at), less(coordinates(*at)[across],
-                                                                extents[across])
+            word, last, exists = numbers(*at), lasts(*at), coordinates(*at)[across] < extents[across]
             with k.when(word.ne(last)):
-                k.copy(CpAsync(1), source(*at), target(*at), when=all_of(exists, less(word, last)))
+                k.copy(CpAsync(1), source(*at), target(*at), when=all_of(exists, word < last))
         # The word in which a row ends, and zeros of the one after a row of words if that is another
         # one.
         beyond, threads = tiles.run // self.tile.atom.per_register, self.tile.mma.threads
         for i in range(-(-tiles.rows // threads)):
             row = k.thread + i * threads
-            with k.when(less(row, tiles.rows)):
+            with k.when(row < tiles.rows):
                 last = k.let(f"last_{x}_{i}", ends(0, row, 0))
-                exists = less(self._rows(0, row, k_tile)[across], extents[across])
+                exists = self._rows(0, row, k_tile)[across] < extents[across]
                 alone = (columns
                          + tiles.early(0, row, 0)) % 2 * dtype(self.tile.atom.element).bytes
                 k.copy(CpAsyncPart(select(exists, alone, 0)), tiles.words(last, row, k_tile),
                        self._ring(last, row, stage))
-                with k.when(less(last, beyond)):
+                with k.when(last < beyond):
                     k.copy(CpAsyncPart(0), tiles.words(beyond, row, k_tile),
                            self._ring(beyond, row, stage))
 
@@ -171,7 +170,7 @@ class _Covered(LoopOperand):
             self.k.copy(CutWords(self._bits), self._part[_, step, stage],
                         self._fragment[_, buffer])
         else:
-            self.k.copy(JoinPairs(), self._part[_, _, step, stage], self._fragment[_, buffer])
+            self.k.copy(JoinPairs(), self._part[..., step, stage], self._fragment[_, buffer])
 
 
 def mma_operand(block: GemmBlock, mode: int) -> LoopOperand:

@@ -127,7 +127,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     (M, N, K), batch = map(k.extent, "mnk"), R.batch
     words = k.pointer("words", "uint32")
 
-    block = TmaBlock(k, mma, config.stages, config.cluster)
+    block = TmaBlock(k, config, boxes(_ELEMENT, *config.tile, (True, True)), config.cluster)
     staged = StagedC(k, _RESIDUE, mma, R.map)
     block.begin((A, B))
     chosen = load_choice(k, words)
@@ -135,7 +135,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)
-    block.walk(config, (M, N, K), (*batch, count), ((M, K), (N, K)))
+    block.walk((M, N, K), depth, (*batch, count), ((M, K), (N, K)))
 
     @contextmanager
     def steps(work: Work) -> Iterator[Step]:
@@ -178,5 +178,5 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
         k.let_next_launch_begin()
         staged.leave()
 
-    block.specialise(steps, multiply(), residues())
+    block.specialise(lambda: block.keep_full(steps), multiply(), residues())
     return k.build()

@@ -30,17 +30,7 @@ from ...codegen import (
     static_extents,
 )
 from ...layout import Layout, Tensor, _, make_layout
-from ...layout.symbolic import (
-    Condition,
-    IntLike,
-    all_of,
-    ceil_div,
-    equal,
-    less,
-    maximum,
-    minimum,
-    select,
-)
+from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, equal, maximum, minimum, select
 from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig
@@ -163,22 +153,22 @@ class _Vector:
             after = k.let("after", before + v * width)
             self._first, self._column = k.let("row", after // pitch - 1), k.let("column", after % pitch)
             self._of_row = k.let("of_row", pitch - self._column)
-            self._crosses = k.let("crosses", select(less(self._of_row, width), 1, 0))
+            self._crosses = k.let("crosses", select(self._of_row < width, 1, 0))
 
         k.comment("Its elements of B, the same in all stretches")
         self._of_b = k.registers("tCrB", config.sums, (width, depth))
         if config.whole:
             run = tile_from((self._column, 0), self._b, (width, depth))
-            self._load("tBrB", run, less(self._column, extents[1]), self._of_b, config.b.width)
+            self._load("tBrB", run, self._column < extents[1], self._of_b, config.b.width)
         else:
             with k.each(width) as e:
                 _m, n = self._place(0, e)
                 row = tile_from((n, 0), self._b, (1, depth))
-                self._load("tBrB", row, less(n, extents[1]), _element(self._of_b, e))
+                self._load("tBrB", row, n < extents[1], _element(self._of_b, e))
 
     def _later(self, e: IntLike) -> Condition:
         """Whether an element is of the next row."""
-        return less(self._of_row - 1, e)
+        return self._of_row - 1 < e
 
     def _place(self, m: IntLike, e: IntLike) -> DynamicPair:
         """The row and the column of an element, where the vector begins in a row."""
@@ -198,7 +188,7 @@ class _Vector:
         """A row of A, if it exists."""
         of_a = self.k.registers(f"tCr{name}", self.config.sums, (1, self.config.tile.k))
         row = tile_from((m, 0), self._a, (1, self.config.tile.k))
-        self._load(f"tAr{name}", row, all_of(less(-1, m), less(m, self._extents[0])), of_a)
+        self._load(f"tAr{name}", row, all_of(m > -1, m < self._extents[0]), of_a)
         return of_a
 
     def _multiply(self, total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -229,7 +219,7 @@ class _Vector:
                                             (M, N), item, single=single))
 
         if self.config.whole:
-            with k.when(all_of(less(m, M), less(self._column, N))):
+            with k.when(all_of(m < M, self._column < N)):
                 self._multiply(total, self._of_a("A", m), self._of_b)
                 store(total, (m, self._column))
             return
@@ -241,17 +231,17 @@ class _Vector:
                 k.fill(_element(total, e))
                 self._multiply(_element(total, e), next_row, _element(self._of_b, e))
         last, end = (m + self._crosses, 0) if self.config.joined else (m, self._column + (width - 1))
-        with k.when(all_of(less(-1, m), less(last, M), less(end, N))):
+        with k.when(all_of(m > -1, last < M, end < N)):
             place = self._begin + m * self._pitch + self._column
             store(total, (m, self._column), self._memory.run(place, Layout((width, 1)),
                                                              whole=width))
-        with k.otherwise(), k.when(all_of(less(m, M), less(select(two, 0, self._column), N))):
+        with k.otherwise(), k.when(all_of(m < M, select(two, 0, self._column) < N)):
             k.comment(
                 "Single elements, loaded and multiplied anew: registers are for vectors that exist"
             )
             with k.loop("e", width, unroll=False) as e:
                 i, j = (k.let(name, x) for name, x in zip("ij", self._place(m, e), strict=True))
-                with k.when(all_of(less(-1, i), less(i, M), less(j, N))):
+                with k.when(all_of(i > -1, i < M, j < N)):
                     one, a, b = (k.registers(f"tEr{name}", self.config.sums, (1, 1))
                                  for name in "CAB")
                     k.fill(one)
@@ -301,7 +291,7 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     part, group, item = tile_of_block(k, (length // width, count), (tile.threads, of_block),
                                       config.batch_modes > 0)
     v = k.let("v", part * tile.threads + k.thread)
-    with k.when(less(v, length // width)):
+    with k.when(v < length // width):
         epilogue.load_scalars()
         vector = _Vector(k, config, (A.at(item, (M, tile.k)), B.at(item, (N, tile.k)), C.at(item)),
                          (M, N), v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common import PAIRS, OperandAccess, Pair, batch_letters
+from ..common import PAIRS, OperandAccess, batch_letters
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
 from .tiles import DEPTH
@@ -14,11 +14,15 @@ __all__ = ["PersistentConfig", "TmaConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentConfig(EpilogueConfig):
-    """How operands are batched and C is written, whatever multiplies, beside the fields of its
+    """Tiles of C, how operands are batched and C is written, whatever multiplies, beside the fields of its
     epilogue; ``wide`` speaks of C and of operands that threads read.
 
     Attributes
     ----------
+    columns : int
+        Columns of a tile of accumulators.
+    stages : int
+        Stages of the ring.
     c : OperandAccess
         How C is read and written.
     batch_a, batch_b : tuple of bool
@@ -30,6 +34,8 @@ class PersistentConfig(EpilogueConfig):
         Whether C is a Hermitian matrix, of whose triangle the diagonal has no imaginary parts.
     """
 
+    columns: int = 128
+    stages: int = 3
     c: OperandAccess = PAIRS
     batch_a: tuple[bool, ...] = ()
     batch_b: tuple[bool, ...] = ()
@@ -41,16 +47,16 @@ class PersistentConfig(EpilogueConfig):
         """Which batch modes A and B have."""
         return self.batch_a, self.batch_b
 
-    def traits(self, tile: Pair, stages: int, k_major: tuple[bool, bool], staged: str | None = None,
+    def traits(self, rows: int, k_major: tuple[bool, bool], staged: str | None = None,
                cluster: Cluster = ALONE, depth: int = DEPTH) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = "".join("k" if x else "m" for x in k_major)
         modes = batch_letters(self.batch_a, self.batch_b)
         written = f"{self.c.letter('mn')}{self.c.width}{staged[0] if staged else ''}"
         return (
-            f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{self.beta[0]}_b{modes}"
+            f"{rows}x{self.columns}x{depth}_s{self.stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{self.beta[0]}_b{modes}"
             f"{'_wide' if self.wide else ''}{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
-            + self.fused
+            f"{self.fused}"
         )
 
 

@@ -6,9 +6,10 @@ Each role walks over the block's tiles of C, ``Scheduler.works``, at its own pac
 of operands alone, ``finish`` a tile and its sums alone. The threads that multiply also finish,
 since accumulators are their registers.
 
-Here are the roles that most kernels give: one thread that keeps a ring of stages full by TMA
-(:func:`keep_full`), ahead of the warpgroups, across tiles of C; and warpgroups that multiply both
-operands from the ring (:class:`Multiplier`).
+A kernel gives them to :meth:`TmaBlock.specialise`. Here are those that most kernels give: one
+thread that keeps a ring of stages full by TMA (:meth:`TmaBlock.keep_full`), ahead of the
+warpgroups, across tiles of C; and warpgroups that multiply both operands from the ring
+(:class:`Multiplier`).
 
 Accumulators in tensor memory belong to no thread. ``multiply`` then becomes a role of one more
 thread, which walks over the tiles as ``load`` does and commits the sums of each tile to a ring of
@@ -25,88 +26,36 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from ..._dtypes import dtype
 from ...codegen import (
-    Element,
     GlobalTensor,
     KernelBuilder,
     Mbarriers,
     Pipeline,
     TmaBox,
-    WgmmaMma,
     operand_layout,
 )
 from ...codegen.mbarrier import initialise
+from ...codegen.pipeline import PipelineState
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, select, size
-from ...layout.symbolic import Condition, IntLike, equal, less
+from ...layout import Layout, Tensor, local_tile, make_identity_tensor, select, size
+from ...layout.symbolic import Condition, IntLike, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
-from .cluster import ALONE, Cluster, Place
+from .cluster import ALONE, Cluster
 from .divided import Divided
 from .scheduler import Scheduler, TileOfC, Work
-from .tiles import boxes, depth_of, rings_of_tiles
+from .tiles import depth_of, rings_of_tiles
 
-__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock",
-           "TmaOperand", "begin", "keep_full", "specialise", "tma_operands"]
+__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock"]
 
 _REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
 """Of a thread that loads, and of one that multiplies, by the number of multiplying warpgroups."""
-
 
 Sums = Tensor | Parked
 Multiply = Callable[[Work], Sums]
 Finish = Callable[[TileOfC, Sums], None]
 
-
-def begin(k: KernelBuilder, barriers: Sequence[Mbarriers], maps: Sequence[str]) -> None:
-    """Initialise the barriers of a block, for all of its threads, and fetch tensor maps ahead."""
-    with k.when(equal(k.thread, 0)):
-        initialise(k, *barriers)
-        for tensor_map in maps:
-            tma_prefetch(k, tensor_map)
-    k.barrier()
-
-
-def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
-               multiply: AbstractContextManager[Multiply],
-               finish: AbstractContextManager[Finish], loaders: str = "one thread",
-               registers: Pair | None = None) -> None:
-    """Give the threads of a block their roles.
-
-    Parameters
-    ----------
-    schedule : Scheduler
-        The block's walk over tiles of C.
-    groups : int
-        Multiplying warpgroups.
-    load : callable
-        What the threads after these do, from beginning to end.
-    multiply, finish : context managers
-        Each yields what is done for a tile: what makes its sums, and what makes C of them. Around
-        the yield is what threads do before and after all tiles.
-    loaders : str
-        Who loads.
-    registers : tuple of int, optional
-        Of a thread that loads, and of one that multiplies.
-    """
-    k, (of_load, of_multiply) = schedule.k, registers or _REGISTERS[groups]
-    k.comment(f"The producer: {loaders} keeps the ring full")
-    with k.when(less(GROUP * groups - 1, k.thread)):
-        k.do("setmaxnreg_dec", of=of_load)
-        load()
-    k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
-    with k.otherwise():
-        k.do("setmaxnreg_inc", of=of_multiply)
-        with multiply as sums_of, finish as write, schedule.works() as work:
-            sums = sums_of(work)
-            with schedule.ended(work, sums, groups):
-                write(work.tile, sums)
-    schedule.place.leave()
-
-
-# -- load: one thread, by TMA ------------------------------------------------------------------------
 _At = Sequence[Coord]
 Step = tuple[_At, _At]
 """Where the tiles of A and of B in a stage are, along K and further modes."""
@@ -114,86 +63,123 @@ Steps = Callable[[Work], AbstractContextManager[Step]]
 """The steps along K of what a block does at a time."""
 
 
-@dataclass(frozen=True)
-class TmaOperand:
-    """An operand that TMA loads into a ring of tiles.
+class TmaBlock:
+    """A block with a ring of stages that TMA fills, or helps to fill, and its walk over tiles of C.
 
-    Attributes
+    A kernel makes it, then :meth:`begin`, :meth:`walk` and :meth:`specialise`, and declares what is
+    its own between them.
+
+    Parameters
     ----------
-    mode : int
-        The mode of C along which its rows go: 0 of A, 1 of B.
-    tensor_map : str
-        The name of the operand's tensor map.
-    box : TmaBox
-        How its tiles are loaded, or parts of them.
-    ring : Tensor
-        Its tiles in shared memory, (MN, K, stage).
-    extents : tuple
-        Its extents, (MN, K, ...): modes of the tensor map without those of the batch.
-    batch : tuple
-        Extents of all batch modes.
-    present : tuple of bool
-        Which of them it has.
+    k : KernelBuilder
+        The kernel.
+    config : TmaConfig, GemmModularConfig or SkinnyConfig
+        What it is specialised on.
+    whole : tuple of TmaBox
+        Whole tiles of A and of B in a stage.
+    cluster : Cluster
+        Blocks that share operands.
+    planes : int
+        Tiles of each operand in a stage, which follow each other.
     """
 
-    mode: int
-    tensor_map: str
-    box: TmaBox
-    ring: Tensor
-    extents: Coord
-    batch: Coord
-    present: tuple[bool, ...]
+    def __init__(self, k: KernelBuilder, config: Any, whole: tuple[TmaBox, TmaBox],
+                 cluster: Cluster = ALONE, planes: int = 1):
+        self.k, self.config, self._cluster = k, config, cluster
+        self.rings = rings_of_tiles(k, whole, config.stages * planes)
 
-    def load(self, k: KernelBuilder, place: Place, barrier: Element, stage: IntLike, of: TileOfC,
-             step: Step) -> None:
-        """Load this block's part of the tiles of a stage, which follow each other in the ring, for
-        a tile of C."""
-        at, row = step[self.mode], (of.m, of.n)[self.mode]
-        whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
-        # boxes outside of the operand are not loaded where all are short
-        limit = self.extents[0] if self.box.most < TmaBox.most else None
-        brings = TmaLoad(self.tensor_map, self.box, barrier, place.receivers(self.mode), limit)
-        for i, coordinates in enumerate(at):
-            source = local_tile(whole, self._tile, (row, *coordinates, *self._those(of.batch)))
-            both = source, self.ring[_, _, stage * len(at) + i]
-            k.copy(brings, *(place.part(self.mode, self.box, x) for x in both))
+    def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers, filled: int = 1,
+              emptied: int | None = None) -> None:
+        """Initialise the barriers of the ring, and others, and fetch the tensor maps of A and B
+        ahead."""
+        k, config, self._tensors = self.k, self.config, tensors
+        self.pipeline = Pipeline(k, config.stages, filled,
+                                 emptied or config.mma.groups * self._cluster.sharing)
+        with k.when(equal(k.thread, 0)):
+            initialise(k, *self.pipeline.barriers, *others)
+            for tensor in tensors:
+                if tensor.map:
+                    tma_prefetch(k, tensor.map)
+        k.barrier()
 
-    def nbytes(self, step: Step) -> int:
-        """Bytes of its tiles in a stage."""
-        return len(step[self.mode]) * prod(self._tile) * dtype(self.box.element).bytes
+    def walk(self, extents: tuple[IntLike, IntLike, IntLike], depth: int, batch: Coord,
+             of_operands: Sequence[Coord], divided: Divided | None = None) -> None:
+        """Walk over the tiles of C in steps of a depth along K.
 
-    @property
-    def _tile(self) -> tuple[int, ...]:
-        return tuple(size(mode) for mode in self.ring.layout.shape[:2])
+        Extents are M, N and K of the sums, of batch modes, and (MN, K, ...) of A and of B.
+        """
+        self._batch, self._of_operands = batch, of_operands
+        self.schedule = Scheduler(self.k, extents, (*self.config.mma.tile, depth), batch,
+                                  self._cluster, divided, self.config.triangle)
 
-    def _those(self, modes: Coord) -> Coord:
-        """Of batch modes, which may be followed by slices of K, those that it has."""
-        return tuple(mode for mode, has in zip(modes, self.present, strict=False) if has)
+    def keep_full(self, steps: Steps, thread: int | None = None) -> None:
+        """One thread, the first that does not multiply, fills a stage of the ring in every step."""
+        k, pipeline = self.k, self.pipeline
+        with k.when(equal(k.thread, thread or GROUP * self.config.mma.groups)):
+            stage = pipeline.state()
+            with self.schedule.works() as work, steps(work) as step:
+                pipeline.acquire(stage)
+                self.load(stage, work.tile, step)
+                stage.advance()
+
+    def load(self, stage: PipelineState, of_c: TileOfC, step: Step) -> None:
+        """Start the loads of this block's part of all tiles of a stage that TMA loads; one thread
+        does this."""
+        k, config, place = self.k, self.config, self.schedule.place
+        by_tma = [mode for mode, tensor in enumerate(self._tensors) if tensor.map]
+        tiles = [tuple(map(size, ring.layout.shape[:2])) for ring in self.rings]
+        self.pipeline.expect(stage, sum(len(step[mode]) * prod(tiles[mode])
+                                        * self.rings[mode].engine.dtype.bytes for mode in by_tma))
+        for mode in by_tma:
+            def own(modes: Coord, mode: int = mode) -> Coord:
+                """Of batch modes, which may be followed by slices of K, those that it has."""
+                return tuple(x for x, has in zip(modes, config.present[mode], strict=False) if has)
+
+            box, ring, extents = config.boxes[mode], self.rings[mode], self._of_operands[mode]
+            whole = make_identity_tensor((*extents, *own(self._batch)))
+            # boxes outside of the operand are not loaded where all are short
+            limit = extents[0] if box.most < TmaBox.most else None
+            atom = TmaLoad(self._tensors[mode].map, box, self.pipeline.barrier(stage),
+                           place.receivers(mode), limit)
+            for i, at in enumerate(step[mode]):
+                source = local_tile(whole, tiles[mode], ((of_c.m, of_c.n)[mode], *at,
+                                                         *own(of_c.batch)))
+                both = source, ring[..., stage.index * len(step[mode]) + i]
+                k.copy(atom, *(place.part(mode, box, x) for x in both))
+
+    def specialise(self, load: Callable[[], None], multiply: AbstractContextManager[Multiply],
+                   finish: AbstractContextManager[Finish], loaders: str = "one thread",
+                   registers: Pair | None = None) -> None:
+        """Give the threads of the block their roles.
+
+        Parameters
+        ----------
+        load : callable
+            What the threads after those that multiply do, from beginning to end.
+        multiply, finish : context managers
+            Each yields what is done for a tile: what makes its sums, and what makes C of them.
+            Around the yield is what threads do before and after all tiles.
+        loaders : str
+            Who loads.
+        registers : tuple of int, optional
+            Of a thread that loads, and of one that multiplies.
+        """
+        k, schedule, groups = self.k, self.schedule, self.config.mma.groups
+        of_load, of_multiply = registers or _REGISTERS[groups]
+        k.comment(f"The producer: {loaders} keeps the ring full")
+        with k.when(GROUP * groups - 1 < k.thread):
+            k.do("setmaxnreg_dec", of=of_load)
+            load()
+        k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
+        with k.otherwise():
+            k.do("setmaxnreg_inc", of=of_multiply)
+            with multiply as sums_of, finish as write, schedule.works() as work:
+                sums = sums_of(work)
+                with schedule.ended(work, sums, groups):
+                    write(work.tile, sums)
+        schedule.place.leave()
 
 
-def tma_operands(tensors: Sequence[GlobalTensor], boxes: Sequence[TmaBox], rings: Sequence[Tensor],
-                 extents: Sequence[Coord], batch: Coord,
-                 present: Sequence[tuple[bool, ...]]) -> list[TmaOperand]:
-    """Those of A and B that have tensor maps; sequences have an item for A and one for B."""
-    sides = enumerate(zip(tensors, boxes, rings, extents, present, strict=True))
-    return [TmaOperand(mode, tensor.map, box, ring, extent, batch, own)
-            for mode, (tensor, box, ring, extent, own) in sides if tensor.map]
-
-
-def keep_full(schedule: Scheduler, thread: int, pipeline: Pipeline, operands: Sequence[TmaOperand],
-              steps: Steps) -> None:
-    """One thread fills a stage of the ring in every step."""
-    k = schedule.k
-    with k.when(equal(k.thread, thread)):
-        stage = pipeline.state()
-        with schedule.works() as work, steps(work) as step:
-            pipeline.acquire(stage, sum(x.nbytes(step) for x in operands))
-            for x in operands:
-                x.load(k, schedule.place, pipeline.barrier(stage), stage.index, work.tile, step)
-            stage.advance()
-
-
-# -- multiply: warpgroups, from the ring -------------------------------------------------------------
 @dataclass(frozen=True)
 class Products:
     """Products of a stage that are added to the same sums.
@@ -213,65 +199,6 @@ class Products:
     fresh: bool = False
 
 
-class TmaBlock:
-    """A block in which one thread loads tiles of A and B by TMA, and warpgroups multiply them.
-
-    A kernel makes it, then :meth:`begin`, :meth:`walk` and :meth:`specialise`, and declares what is
-    its own between them.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    mma : WgmmaMma
-        Who multiplies what.
-    stages : int
-        Stages of the ring.
-    cluster : Cluster
-        Blocks that share operands.
-    planes : int
-        Tiles of each operand in a stage, which follow each other.
-    """
-
-    def __init__(self, k: KernelBuilder, mma: WgmmaMma, stages: int, cluster: Cluster = ALONE,
-                 planes: int = 1):
-        self.k, self.mma, self._stages, self._cluster = k, mma, stages, cluster
-        atom = mma.atoms[0]
-        self._depth = depth_of(atom.element) // mma.parts
-        whole = boxes(atom.element, GROUP // 2 * mma.groups, mma.columns,
-                      (atom.k_major_a, atom.k_major_b))
-        self.rings = rings_of_tiles(k, whole, stages * planes)
-
-    def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers) -> None:
-        """Initialise the barriers of the ring, and others, for A and B."""
-        self._tensors = tensors
-        self.pipeline = Pipeline(self.k, self._stages, filled=1,
-                                 emptied=self.mma.groups * self._cluster.sharing)
-        begin(self.k, (*self.pipeline.barriers, *others), [x.map for x in tensors])
-
-    def walk(self, config: Any, extents: tuple[IntLike, IntLike, IntLike],
-             batch: Coord, of_operands: Sequence[Coord],
-             divided: Divided | None = None) -> None:
-        """Walk over the tiles of C as a configuration says.
-
-        Extents are M, N and K of C and of its sums, of batch modes, and (MN, K, ...) of A and B.
-        """
-        self.schedule = Scheduler(self.k, extents, (*self.mma.tile, self._depth), batch,
-                                  self._cluster, divided, config.triangle)
-        self._operands = tma_operands(self._tensors, config.boxes, self.rings, of_operands, batch,
-                                      config.present)
-
-    def specialise(self, steps: Steps, multiply: AbstractContextManager[Multiply],
-                   finish: AbstractContextManager[Finish],
-                   others: Callable[[], None] = lambda: None) -> None:
-        """Give the threads their roles; others than the one that loads may do something else."""
-        def load() -> None:
-            keep_full(self.schedule, GROUP * self.mma.groups, self.pipeline, self._operands, steps)
-            others()
-
-        specialise(self.schedule, self.mma.groups, load=load, multiply=multiply, finish=finish)
-
-
 class Multiplier:
     """A warpgroup at the stages of a ring.
 
@@ -285,7 +212,7 @@ class Multiplier:
     """
 
     def __init__(self, block: TmaBlock, overlaps: bool = True):
-        self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.mma, block.pipeline
+        self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.config.mma, block.pipeline
         self._place = place = block.schedule.place
         (a, b), atom = block.rings, mma.atoms[0]
         element, depth = atom.element, depth_of(atom.element)
@@ -322,21 +249,21 @@ class Multiplier:
             else:
                 # All but the newest group of instructions are done: the stage before is free again.
                 wgmma_wait(k, 1)
-                self._release(released, less(0, k_tile))
+                self._release(released, k_tile > 0)
                 k.assign(released, stage.index)
             if and_then is not None:
                 and_then()
             stage.advance()
         if released is not None:
             wgmma_wait(k, 0)
-            self._release(released, less(0, count))
+            self._release(released, count > 0)
 
     def _issue(self, products: Products) -> None:
         """Start the products of a stage."""
         first = self._stage.index * self._tiles
         for i, (a, b) in enumerate(products.pairs):
             mma = replace(self._mma, accumulate=i > 0 or not products.fresh)
-            self._k.gemm(mma, products.sums, self._a[_, _, first + a], self._b[_, _, first + b])
+            self._k.gemm(mma, products.sums, self._a[..., first + a], self._b[..., first + b])
         wgmma_commit(self._k)
 
     def _release(self, stage: IntLike, condition: Condition = True) -> None:

@@ -18,7 +18,7 @@ from ...codegen import CodegenError, static_extents
 from ...codegen.copies import Covering
 from ...codegen.covering import CoveredTiles
 from ...layout import Layout, Tensor, _, cosize, make_layout, select
-from ...layout.symbolic import IntLike, all_of, equal, less, minimum
+from ...layout.symbolic import IntLike, all_of, equal, minimum
 from ..common import ELEMENTS, WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock
 
@@ -86,7 +86,7 @@ def _by_elements(block: GemmBlock, partition: Partition,
     steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
     row = k.registers("tRrC", element, (1, lines))
     with k.each(steps) as step:
-        at = (_, step, _) if along == 0 else (_, _, step)
+        at = (_, step, _) if along == 0 else (..., step)
         k.copy(ELEMENTS, source[at], row)
         k.copy(ELEMENTS, row, target[at], guard=guard and guard[at])
 
@@ -123,12 +123,12 @@ def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike,
     held = k.registers("tWrC", "b32", static_extents(source))
     k.copy(Covering(1), source, held)
     with k.loops(static_extents(source)) as at:
-        first, exists = begin(*at), less(coordinates(*at)[0], rows)
+        first, exists = begin(*at), coordinates(*at)[0] < rows
         k.copy(ELEMENTS, held(*at), target(*at),
-               when=all_of(exists, less(-1, first), less(first + 1, columns)))
+               when=all_of(exists, first > -1, first + 1 < columns))
     k.comment("Elements that are alone in a word: the first and the last one of a row")
     with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:
         early = k.let("early", tiles.early(0, row, 0))
         for alone, column in ((early, 0), ((columns + early) % 2, columns - 1)):
-            with k.when(all_of(less(block.at[0] * tile.m + row, rows), equal(alone, 1))):
+            with k.when(all_of(block.at[0] * tile.m + row < rows, equal(alone, 1))):
                 copy_element(k, "tErC", elements(column, row, 0), block.gC(row, column))

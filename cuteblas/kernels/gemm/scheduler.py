@@ -10,7 +10,7 @@ from math import prod
 
 from ...codegen import KernelBuilder
 from ...layout import Tensor, idx2crd
-from ...layout.symbolic import Condition, IntLike, ceil_div, less, maximum, select
+from ...layout.symbolic import Condition, IntLike, ceil_div, maximum, select
 from ..common import Coord, grouped_raster
 from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
@@ -133,14 +133,14 @@ class Scheduler:
         k, share = self.k, self._share
         if share is None:
             with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
-                yield Work(self._at(tile), 0, self.k_tiles, less(self._first, tile))
+                yield Work(self._at(tile), 0, self.k_tiles, self._first < tile)
             return
         with k.loop("work", share.parts + self._whole) as work:
-            in_part = less(work, share.parts)
+            in_part = work < share.parts
             whole = self._first + maximum(work - share.parts, 0) * self._step
             tile = k.let("tile", select(in_part, share.tile(work), whole))
             first, end = share.steps(tile, in_part)
-            yield Work(self._at(tile), first, end, less(0, work))
+            yield Work(self._at(tile), first, end, work > 0)
 
     @contextmanager
     def ended(self, work: Work, total: Tensor | Parked, groups: int) -> Iterator[None]:

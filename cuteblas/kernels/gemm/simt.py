@@ -22,8 +22,8 @@ from ..._dtypes import dtype
 from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
-from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
-from ..common import OperandAccess, Pair
+from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
+from ..common import OperandAccess, Pair, fold_chains
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
@@ -165,7 +165,7 @@ class _Operand(VectorOperand):
         self._vector = Vector(gcd(values, max(1, 16 // item)))
 
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        self.k.copy(self._vector, self._part[_, _, step, stage], self.registers[_, _, buffer])
+        self.k.copy(self._vector, self._part[..., step, stage], self.registers[..., buffer])
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
@@ -199,7 +199,7 @@ class _Totals:
         self._k, self._tile, self._k_tiles, self.chunk = k, tile, k_tiles, k.let("chunk_tiles", tile.chunk(k_tiles))
         vector = 16 // element.bytes
         shape = vector, _VECTORS, size(sums.layout) // (vector * _VECTORS * tile.chains)
-        self._pieces = Tensor(sums.engine, Layout(shape)) if tile.totals == "shared" else sums[_, _, _, 0]
+        self._pieces = Tensor(sums.engine, Layout(shape)) if tile.totals == "shared" else sums[..., 0]
         self._vector = Vector(vector)
         self._part = k.registers("tCrT", element.name,
                                  Layout(shape[:2]) if tile.totals == "shared"
@@ -210,23 +210,15 @@ class _Totals:
         else:
             k.fill(self._part)
 
-    def _join(self) -> None:
-        """The sums of all chains, in the first of them."""
-        stride = self._tile.chains // 2
-        while stride:
-            for chain in range(stride):
-                self._k.fold(self._sums[_, _, _, chain], self._sums[_, _, _, chain + stride])
-            stride //= 2
-
     def end_chunk(self, first: IntLike) -> None:
         """Add the sums to the totals and begin anew; of the first chunk, they are the totals."""
         k = self._k
         k.comment("The end of a chunk")
-        self._join()
+        fold_chains(k, self._sums, self._tile.chains)
         if self._tile.totals == "registers":
             k.fold(self._part, self._pieces)
         else:
-            with k.when(less(self.chunk, first)):
+            with k.when(self.chunk < first):
                 self._each(lambda piece: k.fold(self._part, piece),
                            lambda total: k.copy(self._vector, self._part, total))
             with k.otherwise():
@@ -237,20 +229,20 @@ class _Totals:
               end: Callable[[Tensor], None] = lambda _total: None) -> None:
         """For each piece of the totals, in registers, and of the sums."""
         with self._k.each(size(self._pieces.layout[2]), "p") as p:
-            self._k.copy(self._vector, self._totals[_, _, p], self._part)
-            add(self._pieces[_, _, p])
-            end(self._totals[_, _, p])
+            self._k.copy(self._vector, self._totals[..., p], self._part)
+            add(self._pieces[..., p])
+            end(self._totals[..., p])
 
     def finish(self) -> Tensor:
         """The sums of all of K."""
         k = self._k
-        self._join()
-        with k.when(less(self.chunk, self._k_tiles)):
+        fold_chains(k, self._sums, self._tile.chains)
+        with k.when(self.chunk < self._k_tiles):
             if self._tile.totals == "registers":
                 k.fold(self._pieces, self._part)
             else:
                 self._each(lambda piece: k.fold(piece, self._part))
-        return self._sums[_, _, _, 0]
+        return self._sums[..., 0]
 
 
 @cache
@@ -284,8 +276,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
 
     def multiply(step: IntLike) -> None:
         buffer = step % 2
-        k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[_, _, _, step % chains],
-               *(operand.registers[_, _, buffer] for operand in operands))
+        k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[..., step % chains],
+               *(operand.registers[..., buffer] for operand in operands))
 
     loop = MainLoop(block, tile.stages, tile.k)
     if rounds:
@@ -294,7 +286,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         sums = totals.finish()
     else:
         loop.write(operands, multiply)
-        sums = tCrC[_, _, _, 0]
+        sums = tCrC[..., 0]
 
     def runs(fragment: Layout) -> Layout:
         """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""

@@ -41,7 +41,7 @@ from ...codegen import (
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, composition, make_layout, size
-from ...layout.symbolic import Condition, IntLike, all_of, equal, less
+from ...layout.symbolic import Condition, IntLike, all_of, equal
 from ..common import (
     ELEMENTS,
     GROUP,
@@ -59,10 +59,10 @@ from ..common import (
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .persistent import PersistentConfig
-from .roles import Multiply, Step, Sums, begin, keep_full, specialise, tma_operands
-from .scheduler import Scheduler, Work
+from .roles import Multiply, Step, Sums, TmaBlock
+from .scheduler import Work
 from .staged import WarpgroupOutput
-from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
+from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles
 
 __all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
 
@@ -86,16 +86,12 @@ _REGISTERS = 80, 176                # of threads that do not multiply, and of th
 @dataclass(frozen=True)
 class SkinnyConfig(PersistentConfig):
     """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels
-    share.
+    share. Tiles of C have 128 rows and a multiple of 32 columns.
 
     Attributes
     ----------
     output : str
         NumPy's name of C's type.
-    columns : int
-        Columns of a tile of C, a multiple of 32; it has 128 rows.
-    stages : int
-        Stages of the ring.
     a, b : OperandAccess
         Which mode of A and B has stride 1 and, without TMA, how they are read.
     tma : tuple of bool
@@ -105,8 +101,6 @@ class SkinnyConfig(PersistentConfig):
     """
 
     output: str
-    columns: int = 64
-    stages: int = 3
     a: OperandAccess = _VECTORS
     b: OperandAccess = _VECTORS
     tma: tuple[bool, bool] = (True, True)
@@ -137,7 +131,7 @@ class SkinnyConfig(PersistentConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major)
+        traits = self.traits(self.rows, self.k_major)
         read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
                        for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
         return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
@@ -191,7 +185,7 @@ class _Source:
         exists = existing(k, f"tXc{name}", mine, matrix.shape)
         _least, (most, mode) = sorted((tXsX.extents[i], i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
-            some = (_, i, _) if mode == 1 else (_, _, i)
+            some = (_, i, _) if mode == 1 else (..., i)
             k.copy(CpAsync(access.width), tXgX[some], tXsX[(*some, stage)], guard=exists[some])
 
 
@@ -229,7 +223,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     a, b = _Source(A, config.a), _Source(B, config.b)
     epilogue = Epilogue(k, config, "float32")
 
-    sA, sB = rings_of_tiles(k, config.boxes, config.stages)
+    block = TmaBlock(k, config, config.boxes)
+    sA, sB = block.rings
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two
     # along K.
     plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
@@ -241,16 +236,13 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"),
                            stage="buffer")
     summed = epilogue.depth(chunk)
-    by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch,
-                          config.present)
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp
     # does for its threads.
     by_threads = not all(config.tma)
-    pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * by_threads,
-                        emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP
-                        + 1)
-    begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
-    schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
+    block.begin((A, B), *planes_of_b.barriers, filled=any(config.tma) + GROUP * by_threads,
+                emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
+    block.walk((M, N, summed), DEPTH, batch, ((M, K), (N, K)))
+    pipeline, schedule = block.pipeline, block.schedule
     output = WarpgroupOutput(k, config, mma, C, (M, N))
     loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
 
@@ -314,11 +306,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         with schedule.works() as work, steps(work) as step:
             tile, (((k_tile,),), _of_b) = work.tile, step
             pipeline.acquire(stage)
-            if by_tma:
+            if any(config.tma):
                 with k.when(equal(lane, 0)):
-                    pipeline.expect(stage, sum(x.nbytes(step) for x in by_tma))
-                    for x in by_tma:
-                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, tile, step)
+                    block.load(stage, tile, step)
             depth = k.let("depth", k_tile)
             for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
                 if not source.tensor.map:
@@ -332,11 +322,11 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     def load() -> None:
         if by_threads:
-            with k.when(less(loader - 1, k.thread)):
+            with k.when(loader - 1 < k.thread):
                 load_by_threads()
         else:
-            keep_full(schedule, loader, pipeline, by_tma, steps)
-        with k.when(less(k.thread, loader)):
+            block.keep_full(steps, loader)
+        with k.when(k.thread < loader):
             split_b()
 
     @contextmanager
@@ -393,7 +383,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     if step == 0:
                         # The stage before ends here, so that it still multiplied while this one's
                         # first values were split.
-                        settle(released, less(0, k_tile))
+                        settle(released, k_tile > 0)
                         k.assign(released, buffer.index)
                         planes_of_b.wait(buffer)
                     wgmma_fence(k)
@@ -402,15 +392,14 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     wgmma_commit(k)
                 stage.advance()
                 buffer.advance()
-            settle(released, less(0, work.end))
+            settle(released, work.end > 0)
             return total
 
         yield sums_of
         k.assign(in_range, is_in_range(k, seen))
 
     loaders = "a warpgroup" if by_threads else "one thread"
-    specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue),
-               loaders=loaders, registers=_REGISTERS)
+    block.specialise(load, multiply(), output.finished(epilogue), loaders, _REGISTERS)
 
     k.comment("Whether all that the block has split was in range")
     leave_verdict(k, status.address, ~in_range, NATIVE)

@@ -56,10 +56,6 @@ class GemmSplitConfig(TmaConfig):
         One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
     output : str
         NumPy's name of C's type.
-    columns : int
-        Columns of a tile of accumulators.
-    stages : int
-        Stages of the ring.
     fallback : int, optional
         If given, the kernel makes the verdict on all rows and writes nothing unless their planes
         hold what it needs; this is the verdict if they do not:
@@ -72,8 +68,6 @@ class GemmSplitConfig(TmaConfig):
 
     format: str
     output: str
-    columns: int = 128
-    stages: int = 3
     fallback: int | None = None
     gate: int | None = None
     element: str = "float32"
@@ -90,11 +84,6 @@ class GemmSplitConfig(TmaConfig):
         return self.mma.tile
 
     @property
-    def accumulators(self) -> Pair:
-        """Extents of a tile of accumulators."""
-        return self.rows, self.columns
-
-    @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
         return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, self.k_major,
@@ -108,12 +97,10 @@ class GemmSplitConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
-                             self.staged)
+        traits = self.traits(self.rows, self.k_major, self.staged)
         return (
             f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
-            + ("" if self.fallback is None else f"_judges{self.fallback}")
-            + gate_tag(self.gate)
+            f"{'' if self.fallback is None else f'_judges{self.fallback}'}{gate_tag(self.gate)}"
         )
 
 
@@ -151,14 +138,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config, config.element)
 
-    block = TmaBlock(k, mma, config.stages, planes=form.planes)
+    block = TmaBlock(k, config, config.boxes, planes=form.planes)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     of_verdict = [verdict.share()] if verdict else []
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     block.begin((A, B), *of_verdict)
-    block.walk(config, (M, N, summed), batch,
-               [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided=divided)
+    block.walk((M, N, summed), DEPTH // parts, batch,
+               [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided)
     output = WarpgroupOutput(k, config, mma, C, (M, N), staged)
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
@@ -204,7 +191,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             planes = [(k_tile, p) for p in range(form.planes)]
             yield planes, planes
 
-    def judge() -> None:
+    def load() -> None:
+        block.keep_full(steps)
         if verdict is not None and fallback is not None:
             with k.when(equal(k.thread // WARP, GROUP * config.groups // WARP + 1)):
                 verdict.make(partial(verdict_on_rows, k, fallback=fallback),
@@ -240,5 +228,5 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    block.specialise(steps, multiply(), output.finished(epilogue, unscaled), judge)
+    block.specialise(load, multiply(), output.finished(epilogue, unscaled))
     return k.build()

@@ -115,7 +115,7 @@ class StagedC:
                 with k.when(equal(lane, 0)):
                     tma_store_wait(k)
         with k.loop("piece", self._count, unroll=True) as piece:
-            stage = self._sC[_, _, piece % self._slots, group]
+            stage = self._sC[..., piece % self._slots, group]
             if self._map is not None:
                 with k.when(equal(lane, 0)):
                     tma_store_wait(k, self._slots - 1)

@@ -29,8 +29,8 @@ from ...codegen import (
 )
 from ...codegen.pipeline import RingIndex
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
-from ...layout.symbolic import IntLike, all_of, equal, less
-from ..common import WARP, Pair
+from ...layout.symbolic import IntLike, all_of, equal
+from ..common import WARP, Pair, butterfly
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
@@ -216,7 +216,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
 
     def straight(k_tile: IntLike, whole: bool) -> None:
         """A step that loads into registers; all of K in it exists if it is ``whole``."""
-        here = (_, _, _, k_tile)
+        here = (..., k_tile)
 
         def inside(guard: Guard | None) -> Guard | None:
             return guard and replace(guard[here],
@@ -228,15 +228,15 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
 
     def ahead(k_tile: IntLike, stage: IntLike) -> None:
         """Start the loads of a step."""
-        here = (_, _, _, k_tile)
-        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here])
+        here = (..., k_tile)
+        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[..., stage], guard=tAcA and tAcA[here])
         k.commit()
 
     if tile.stages == 1:
-        whole_steps = k.let("whole_steps", block.depth // tile.k)
+        whole_steps = k.let("whole_steps", block.extents["k"] // tile.k)
         with k.loop("k_tile", whole_steps, unroll=False) as k_tile:
             straight(k_tile, True)
-        with k.when(less(whole_steps, block.k_tiles)):
+        with k.when(whole_steps < block.k_tiles):
             straight(whole_steps, False)
     else:
         k.comment(
@@ -246,7 +246,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         own = width * tile.threads                         # vectors of all threads lie side by side
         ring = Layout(((width, vectors), rm, rk, tile.stages, tile.threads),
                       ((1, own), own * vectors, own * vectors * rm, own * vectors * rm * rk, width))
-        tAsA = k.pin("tAsA", k.shared("sA", element_a, ring)[_, _, _, _, tid])
+        tAsA = k.pin("tAsA", k.shared("sA", element_a, ring)[..., tid])
         for stage in range(tile.stages - 1):
             ahead(stage, stage)
         read, write = RingIndex(k, tile.stages, "read"), RingIndex(k, tile.stages, "write",
@@ -254,14 +254,14 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         tBrN = k.registers("tBrN", element_b, tBrB.layout)             # of the next step
 
         def fetch(k_tile: IntLike, target: Tensor) -> None:
-            here = (_, _, _, k_tile)
+            here = (..., k_tile)
             k.copy(Vector(width_b), tBgB[here], target, guard=tBcB and tBcB[here])
 
         fetch(0, tBrB)
         with k.loop("k_tile", block.k_tiles, unroll=False) as k_tile:
             fetch(k_tile + 1, tBrN)
             k.wait(tile.stages - 2)
-            k.copy(Vector(width), tAsA[_, _, _, read.index], tArA)
+            k.copy(Vector(width), tAsA[..., read.index], tArA)
             ahead(k_tile + (tile.stages - 1), write.index)
             multiply()
             k.fill(tBrB, tBrN)
@@ -276,8 +276,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             "Add what the lanes along K have, halving the columns between them as long as they are even"
         )
         nearest, columns = tile.lanes[0] if tile.fast == 0 else 1, n
-        for i in range(tile.lanes[1].bit_length() - 1):
-            mask = nearest << i
+        for i, mask in enumerate(butterfly(tile.lanes[1], nearest)):
             if i < tile.halvings:
                 columns //= 2
                 with k.when(equal(lane // 2**i % 2, 1)), k.loops((vm, rm, columns)) as (v, r, c):
@@ -299,11 +298,11 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
                                                 (1, tile.m, tile.m * n)))
         tRsR, side = k.pin("tRsR", mine_c(sR)), min(vm, 16 // dtype(accumulator).bytes)
         with k.when(alone):
-            k.copy(Vector(side), total, tRsR[_, _, 0, warp])
+            k.copy(Vector(side), total, tRsR[..., 0, warp])
         k.barrier()
         part = k.registers("part", accumulator, ((vm, tile.columns), rm))
         with k.when(equal(warp, 0)), k.loop("other", tile.warps[1], start=1) as other:
-            k.copy(Vector(side), tRsR[_, _, 0, other], part)
+            k.copy(Vector(side), tRsR[..., 0, other], part)
             k.fold(total, part)
 
     def runs(layout: Layout) -> Layout:
@@ -313,5 +312,5 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         return make_layout(columns, values, rest) if config.c.unit == 1 else make_layout(values, rest, columns)
 
     with k.when(all_of(alone, equal(warp, 0))):
-        block.store(total.map_domain(runs), lambda tensor: mine_c(tensor)[_, _, 0].map_domain(runs))
+        block.store(total.map_domain(runs), lambda tensor: mine_c(tensor)[..., 0].map_domain(runs))
     return k.build()

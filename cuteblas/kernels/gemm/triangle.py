@@ -7,7 +7,7 @@ from math import lcm
 
 from ...codegen import KernelBuilder
 from ...layout import Layout, Tensor
-from ...layout.symbolic import Condition, IntLike, ceil_div, equal, less, select
+from ...layout.symbolic import Condition, IntLike, ceil_div, equal, select
 from ..common import DynamicPair, Pair, Partition
 from ..epilogue import OutputTriangle
 
@@ -31,12 +31,6 @@ def tiles_of_triangle(extent: int, tile: Pair) -> int:
     return squares * (squares + 1) // 2 * along_m * along_n
 
 
-def _mirrored(matrix: Tensor) -> Tensor:
-    """The transpose of a square matrix, by the coordinates of the matrix."""
-    rows, columns = matrix.layout.stride
-    return Tensor(matrix.engine, Layout(matrix.layout.shape, (columns, rows)))
-
-
 def tiles_of_c(k: KernelBuilder, part: str | None, extents: DynamicPair,
                tile: Pair) -> Rectangle:
     """The tiles of C that are computed: all, or those of a triangle."""
@@ -49,8 +43,10 @@ def output_triangle(part: str | None, crossed: Condition, matrix: Tensor,
     """The part of a tile that is written if C has a triangle ``part``."""
     if part is None:
         return None
-    return OutputTriangle(part, crossed, tile_of(_mirrored(matrix)) if part == "both" else None,
-                          hermitian)
+    mirrored = None
+    if part == "both":          # the transpose of the matrix, by the coordinates of the matrix
+        mirrored = tile_of(Tensor(matrix.engine, Layout(matrix.shape, matrix.stride[::-1])))
+    return OutputTriangle(part, crossed, mirrored, hermitian)
 
 
 class Rectangle:
@@ -111,7 +107,7 @@ class Triangle(Rectangle):
         diagonal."""
         k, half, even = self._k, self._half, self._even
         row, column = k.let("square_down", down // self._along_m), k.let("square_across", across // self._along_n)
-        folded = less(row, column + even)
+        folded = row < column + even
         i = k.let("square_m", select(folded, half + column + even - 1, row - even))
         j = k.let("square_n", select(folded, half + row, column))
         m = k.let("m_of_triangle", i * self._along_m + down % self._along_m)

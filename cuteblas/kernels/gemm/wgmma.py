@@ -57,10 +57,6 @@ class WgmmaConfig(TmaConfig):
     element, output : str
         Names of the types of A and B (``float16``, ``bfloat16``, ``tfloat32``: float32 that TMA
         rounds, ``int8`` or ``uint8``), and of C.
-    columns : int
-        Columns of the tile of C.
-    stages : int
-        Stages of the ring.
     cluster : Cluster
         Blocks that share operands.
     clipped : bool
@@ -77,8 +73,6 @@ class WgmmaConfig(TmaConfig):
 
     element: str
     output: str
-    columns: int = 256
-    stages: int = 4
     cluster: Cluster = ALONE
     clipped: bool = False
     accumulator: str = "float32"
@@ -99,8 +93,8 @@ class WgmmaConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major,
-                             self.staged, self.cluster, depth_of(self.element))
+        traits = self.traits(self.rows, self.k_major, self.staged, self.cluster,
+                             depth_of(self.element))
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
         digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""
         return (
@@ -145,13 +139,14 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
     epilogue = Epilogue(k, config, config.accumulator, sums)
 
-    block = TmaBlock(k, mma, config.stages, config.cluster)
+    whole = boxes(config.element, *mma.tile, config.k_major)
+    block = TmaBlock(k, config, whole, config.cluster)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     block.begin((A, B))
     digits = (config.digits,) if config.digits > 1 else ()
-    block.walk(config, (M, N, summed), batch, ((M, K, *digits), (N, K, *digits)), divided=divided)
+    block.walk((M, N, summed), depth, batch, ((M, K, *digits), (N, K, *digits)), divided)
     guarded = staged is None or epilogue.touches_memory or config.triangle is not None
     output = WarpgroupOutput(k, config, mma, C, (M, N), staged, guarded)
 
@@ -192,6 +187,6 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    block.specialise(steps, multiply(), output.finished(epilogue))
+    block.specialise(lambda: block.keep_full(steps), multiply(), output.finished(epilogue))
     return k.build()
 

@@ -31,7 +31,7 @@ from ...codegen import (
 )
 from ...codegen.mma import SIGNED_BYTES
 from ...layout import ComposedLayout, Layout, Swizzle, _
-from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, less, maximum
+from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, maximum
 from ..common import (
     ELEMENTS,
     WARP,
@@ -171,7 +171,7 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     multipliers = _Multipliers(k)
     count = count_moduli(k, chosen)
     product = _Product(pitch, numbers[NORMS // 8], chosen, count, multipliers)
-    with k.when(less(block, blocks[0]) if blocks else True), k.scratch():
+    with k.when(block < blocks[0] if blocks else True), k.scratch():
         _residues(k, sides[0], block, product)
     if blocks:
         with k.otherwise():
@@ -271,11 +271,11 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         k.assign(squares, 0.0)
         k.assign(lowest, 0)
         flat = k.let("flat", row + side.matrix_rows * item)
-        with k.when(less(row, M)):
+        with k.when(row < M):
             k.load(squares, side.squares[flat])
             k.load(lowest, side.lowest[flat])
         scale = k.let("scale", k.call("row_exponent", squares, lowest, product.chosen, norms))
-        with k.when(all_of(less(row, M), first)):
+        with k.when(all_of(row < M, first)):
             k.store(side.exponents[flat], scale)
         return scale
 
@@ -290,7 +290,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         k.commit()
         tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
         scales = k.shared(f"scales{side.letter}", "int32", rows)
-        with k.when(less(k.thread, rows)):
+        with k.when(k.thread < rows):
             k.store(scales(k.thread), scale_of(first * rows + k.thread, equal(second, 0)))
         k.wait(0)
         k.barrier()
@@ -307,7 +307,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     # (words and moduli, rows, runs, blocks of moduli, ...)
     mine_of_planes = part_of_tile(writer, (rows, depth // WORD, MOST + 1), (*at, 0), k.thread)
     mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
-    tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
+    tPgP = k.pin("tPgP", mine_of_planes(mP[..., item]))
     exists = existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1), (M, pitch, count))
 
     def number_of(plane: int, i: IntLike, run: IntLike) -> Value:

@@ -26,7 +26,7 @@ from ...codegen import (
 from ...codegen.mma import UNSIGNED_BYTES
 from ...codegen.values import complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_layout
-from ...layout.symbolic import IntLike, equal, less
+from ...layout.symbolic import IntLike, equal
 from ..common import (
     ELEMENTS,
     WARP,
@@ -149,7 +149,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     tile_n, tile_m, item = tile_of_block(k, (N, M), tile[::-1], bool(batch))
     at = tile_m, tile_n
     if config.symmetric:
-        above = less(tile_m * tile[0] + tile[0] - 1, tile_n * tile[1])
+        above = tile_m * tile[0] + tile[0] - 1 < tile_n * tile[1]
         if not isinstance(above, bool):
             k.stop(above)
     chosen = load_choice(k, words)
@@ -168,7 +168,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         return partition(tensor, tile, config.returned,
                          k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
-    tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
+    tRgR = k.pin("tRgR", mine(residues[..., item]))
     exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
     guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
     found = k.registers("tRrR", "uint32", (many, WORD))
@@ -184,11 +184,11 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         k.load(number, numbers[PRODUCT // 8 + offset])
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32",
                                                                       many)
-    with k.when(less(guard.coordinates(0, 0)[0], M)):
+    with k.when(guard.coordinates(0, 0)[0] < M):
         k.load(row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]))
     k.fill(columns_of)
     for word in range(many):
-        with k.when(less(guard.coordinates(0, word)[1], N)):
+        with k.when(guard.coordinates(0, word)[1] < N):
             k.load(columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]))
     for plane in range(planes):
         k.comment(f"Fractions of plane {plane}")
@@ -221,7 +221,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         k.assign(product(0, i), complex_of(element, real, *imag) if imag else real)
     epilogue.clear(product)
 
-    mC, crossed = C.at(item), less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
+    mC, crossed = C.at(item), tile_m * tile[0] < (tile_n + 1) * tile[1] - 1
     triangle = output_triangle("both" if config.symmetric else None, crossed, mC, tile_of)
     epilogue.store(product, OutputTile(tile_of(mC), mine_of_c, tile_of, (M, N), item, guard,
                                        triangle=triangle))

@@ -31,7 +31,7 @@ from ...codegen import (
 )
 from ...codegen.values import number
 from ...layout import Layout, Tensor, _, local_tile
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, maximum
 from ..common import (
     ELEMENTS,
     WARP,
@@ -232,24 +232,20 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
                       summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
-    of_a, of_b = (_survey_tensors(k, side, x) for side, x in (("A", config.a), ("B", config.b)))
+    of_a, of_b = (
+        (side, x, k.tensors(operand(f"X{side}", "mk", x.element, x.x), modes="mk",
+                            batch=x.batch_modes, suffix=side)[0], _partials(k, side, const=False))
+        for side, x in (("A", config.a), ("B", config.b))
+    )
     words, nobody = k.pointer("words", "uint32", const=False), k.let("nobody", number(0, "uint32"))
     block = k.block_index()
     with k.when(all_of(equal(block, 0), equal(k.thread, 0))):
         k.store(words[ARRIVED // 4], nobody)
-    with k.when(less(block, blocks_a)):
-        _survey(k, "A", config.a, *of_a, block)
+    with k.when(block < blocks_a):
+        _survey(k, *of_a, block)
     with k.otherwise():
-        _survey(k, "B", config.b, *of_b, k.let("block_of_B", maximum(block - blocks_a, 0)))
+        _survey(k, *of_b, k.let("block_of_B", maximum(block - blocks_a, 0)))
     return k.build()
-
-
-def _survey_tensors(
-    k: KernelBuilder, side: str, config: SurveyOperand
-) -> tuple[GlobalTensor, list[Pointer]]:
-    (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
-                     batch=config.batch_modes, suffix=side)
-    return x, _partials(k, side, const=False)
 
 
 def _partials(k: KernelBuilder, side: str, const: bool = True) -> list[Pointer]:
@@ -277,7 +273,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     read = k.registers("tXrX", config.element, (prod(values), 1, config.unroll))
     own = _totals(k, values[0])
     with k.loop("step", config.steps) as step:
-        k.copy(Vector(width), tXgX[_, _, _, step], read, guard=exists[_, _, _, step])
+        k.copy(Vector(width), tXgX[..., step], read, guard=exists[..., step])
         with k.loops((prod(values), 1, config.unroll)) as (v, i, j):
             numbers = numbers_of(read(v, i, j), config.element)
             function = "add_element" if len(numbers) == 1 else "add_complex_element"
@@ -290,9 +286,9 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     if config.k_major:
         row, mine_alone = k.let("row", tile * rows + k.thread // WARP), equal(k.thread % WARP, 0)
     else:
-        row, mine_alone = k.let("row", tile * rows + k.thread), less(k.thread, rows)
+        row, mine_alone = k.let("row", tile * rows + k.thread), k.thread < rows
         _add_up(k, own, rows)
-    with k.when(all_of(less(row, M), mine_alone)):
+    with k.when(all_of(row < M, mine_alone)):
         for pointer, total in zip(partials, own, strict=True):
             gP = Tensor(pointer, Layout((M, prod(x.batch, start=1), chunks)))
             k.copy(ELEMENTS, total(0), gP(row, item, chunk))
@@ -318,7 +314,7 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
             with k.each(values) as v:
                 k.store(shared(k.thread % WARP * values + v, k.thread // WARP), total(v))
         k.barrier()
-        with k.when(less(k.thread, rows)):
+        with k.when(k.thread < rows):
             for (shared, parts), total, each in zip(found, own, _PARTIALS, strict=True):
                 k.copy(ELEMENTS, shared[k.thread, _], parts)
                 k.assign(total(0), parts(0))
@@ -355,7 +351,7 @@ def choice(wide: bool = False) -> GeneratedKernel:
     k.let_next_launch_begin()
     record = RECORD.registers(k, "record")
     RECORD.clear(k, record)
-    with k.when(less(block, blocks_a)):
+    with k.when(block < blocks_a):
         _rows(k, length, block, record, of_a)
     with k.otherwise():
         _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), record, of_b)
@@ -371,7 +367,10 @@ def choice(wide: bool = False) -> GeneratedKernel:
     k.stop(cast(before + 1, "int32") < cast(integer(blocks), "int32"))
     k.warp_barrier()
     k.comment("The last block makes the choice")
-    chosen = _choice(k, records, blocks_a, blocks, least)
+    by_a, by_b = RECORD.folded(k, {"A": (records, blocks_a),
+                                   "B": (records + RECORD.size * blocks_a,
+                                         maximum(blocks - blocks_a, 0))}, k.thread)
+    chosen = k.let("chosen", k.call("choose_moduli", *by_a, *by_b, least))
     _leave_choice(k, chosen, status, words, numbers)
     return k.build()
 
@@ -391,7 +390,7 @@ class _Surveyed:
 def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
           side: _Surveyed) -> None:
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
-    with (k.when(less(row, side.rows)), k.loop("part", side.parts, start=k.thread // WARP,
+    with (k.when(row < side.rows), k.loop("part", side.parts, start=k.thread // WARP,
                                                step=THREADS // WARP, unroll=False) as part):
         found = [k.registers(f"found_{each.letter}", each.element, 1)
                  for each in _PARTIALS]
@@ -402,19 +401,10 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
             k.fold(total, fragment, each.combine)
     _add_up(k, own, ROWS)
     sums, squares, lowest = (total(0) for total in own)
-    with k.when(all_of(less(k.thread, WARP), less(row, side.rows))):
+    with k.when(all_of(k.thread < WARP, row < side.rows)):
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
         k.store(side.squares[row], squares)
         k.store(side.lowest[row], lowest)
-
-
-def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike,
-            least: Value) -> Value:
-    """The choice of all records, by the first warp of a block."""
-    of_a, of_b = RECORD.folded(k, {"A": (records, blocks_a),
-                                   "B": (records + RECORD.size * blocks_a,
-                                         maximum(blocks - blocks_a, 0))}, k.thread)
-    return k.let("chosen", k.call("choose_moduli", *of_a, *of_b, least))
 
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
@@ -432,7 +422,7 @@ def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Point
             k.store(numbers[PRODUCT // 8 + at], value)
     weights = Tensor(words, Layout((2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2)))
     weight = k.registers("weight", "uint32", 2)
-    with k.when(less(k.thread, (MOST + 1) // WORD * LIMBS // 2)):
+    with k.when(k.thread < (MOST + 1) // WORD * LIMBS // 2):
         for i in range(2):
             k.assign(weight(i), k.call("weights_of_moduli", count, 2 * k.thread + i))
         k.copy(Vector(2), weight, weights[_, WEIGHTS // 8 + k.thread])

@@ -31,6 +31,7 @@ from ..common import (
     WARP,
     OperandAccess,
     Pair,
+    butterfly,
     coordinates,
     existing,
     fold_halves,
@@ -116,12 +117,10 @@ class ReduceModesConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         types = "_".join(dtype(name).tag for name in (self.element, self.accumulator, self.output))
-        unit = {0: "i", 1: "j", None: "s"}
-        x = f"{unit[self.x.unit]}{self.x.width}{'c' * self.x.conj}"
-        if self.y:
-            x += f"_{unit[self.y.unit]}{self.y.width}{'c' * self.y.conj}"
+        read = "_".join(f"{each.letter('ij')}{each.width}{'c' * each.conj}"
+                        for each in (self.x, self.y) if each)
         return (
-            f"reduce_{'dot' if self.y else self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{x}"
+            f"reduce_{'dot' if self.y else self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{read}"
             f"_b{self.batch_modes}{'_split' if self.sliced else ''}{'_wide' if self.wide else ''}"
         )
 
@@ -179,9 +178,9 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
 
     k.fill(total, _identity(config.op, accumulator))
     with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
-        here = exists[_, _, _, step]
+        here = exists[..., step]
         for access, source, target in zip(accesses.values(), parts, (read, *others), strict=True):
-            k.copy(Vector(access.width), source[_, _, _, step], target, guard=here)
+            k.copy(Vector(access.width), source[..., step], target, guard=here)
         # What does not exist was read as zero: nothing to a sum, not so to the largest or the
         # smallest.
         with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum"
@@ -199,7 +198,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     if config.y and config.lanes == 1 and tj <= WARP and dtype(accumulator).kind != "b":
         k.comment("Fold the lanes along j")
         k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op],
-                     (1 << bit for bit in reversed(range(tj.bit_length() - 1))))
+                     [*butterfly(tj)][::-1])
     elif tj > 1:
         k.comment("Fold the threads along j, half onto half")
         shared = k.shared("sR", accumulator, Layout(results, (1, results[0]) if config.lanes == 0

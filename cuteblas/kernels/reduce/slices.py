@@ -13,12 +13,13 @@ from functools import cache
 from ..._dtypes import dtype
 from ...codegen import GeneratedKernel, KernelBuilder, by_coordinate
 from ...layout import Layout, Tensor, _, local_tile, product
-from ...layout.symbolic import IntLike, less
+from ...layout.symbolic import IntLike
 from ..common import (
     ELEMENTS,
     OperandAccess,
     Pair,
     existing,
+    fold_chains,
     fold_halves,
     operand,
     tile_of_block,
@@ -74,13 +75,12 @@ class ReduceConfig(EpilogueConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
+        modes = "" if self.modes == (1, 1) else f"_modes{''.join(map(str, self.modes))}"
         return (
             f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{self.c.letter('mn')}"
-            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' if self.wide else ''}"
-            + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
-            + (f"_along{self.along}" if self.along > 1 else "")
-            + (f"_{self.triangle}" if self.triangle else "")
-            + self.fused + gate_tag(self.gate)
+            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' * self.wide}{modes}"
+            f"{f'_along{self.along}' if self.along > 1 else ''}"
+            f"{f'_{self.triangle}' if self.triangle else ''}{self.fused}{gate_tag(self.gate)}"
         )
 
 
@@ -109,7 +109,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     tile, along = config.tile, config.along
     tile_m, tile_n, item = tile_of_block(k, (M, N), tile, bool(batch))
-    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item,
+    mW = Tensor(pw, Layout((M, N, batch, S)))[..., item,
                                               _] if batch else Tensor(pw, Layout((M, N, S)))
     mC = by_coordinate(C.at(item), (M, N))
 
@@ -128,7 +128,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
                     triangle=config.triangle)
     several = Layout((1, 1, 1, _CHAINS))
     totals, parts = (k.registers(name, config.accumulator, several) for name in ("total", "part"))
-    total, part = totals[_, _, _, 0], parts[_, _, _, 0]
+    total, part = totals[..., 0], parts[..., 0]
     k.fill(totals)
     k.comment(
         "Chains of additions that take turns: slice after slice, while each has one, then what is left"
@@ -137,20 +137,16 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     whole = k.let("whole", S // each * each)
     with k.loop("slice", whole, start=first, step=each) as index:
         for chain in range(_CHAINS):
-            k.copy(ELEMENTS, tWgW[_, _, _, index + chain * along], parts[_, _, _, chain],
+            k.copy(ELEMENTS, tWgW[..., index + chain * along], parts[..., chain],
                    guard=guard)
         k.fold(totals, parts)
     k.fill(parts)
     for chain in range(_CHAINS if along > 1 else _CHAINS - 1):
         index = whole + first + chain * along
-        with k.when(less(index, S)):
-            k.copy(ELEMENTS, tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
+        with k.when(index < S):
+            k.copy(ELEMENTS, tWgW[..., index], parts[..., chain], guard=guard)
     k.fold(totals, parts)
-    half = _CHAINS
-    while half > 1:
-        half //= 2
-        for chain in range(half):
-            k.fold(totals[_, _, _, chain], totals[_, _, _, chain + half])
+    fold_chains(k, totals, _CHAINS)
     if along > 1:
         k.comment("Fold the threads of an element, half onto half")
         sR = k.shared("sR", config.accumulator, (product(tile), along))
@@ -158,6 +154,6 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         fold_halves(k, shared, sR, first, (total, part))
     epilogue.clear(total)
     k.let_next_launch_begin()
-    with k.when(less(first, 1) if along > 1 else True):
+    with k.when(first < 1 if along > 1 else True):
         epilogue.store(total, OutputTile(tile_of(mC), mine, tile_of, (M, N), item, guard))
     return k.build()

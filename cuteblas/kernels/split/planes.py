@@ -60,17 +60,7 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
 )
-from ...layout.symbolic import (
-    Condition,
-    Expr,
-    IntLike,
-    all_of,
-    ceil_div,
-    equal,
-    less,
-    maximum,
-    select,
-)
+from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, maximum, select
 from ..common import (
     ELEMENTS,
     WARP,
@@ -300,11 +290,11 @@ class SplitOperand:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
+        kind = "" if self.parts == 1 else dtype(self.element).tag
         shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
-        through = (f"s{self.slots}" if self.slots else "o") + (f"_c{self.cluster}"
-                                                               if self.cluster > 1 else "")
-        return f"{kind}{self.x.letter('mk')}{self.x.width}_{shape}_{through}_b{self.batch_modes}"
+        return (f"{kind}{'d' * self.doubled}{'j' * self.x.conj}{self.x.letter('mk')}{self.x.width}"
+                f"_{shape}_{f's{self.slots}' if self.slots else 'o'}"
+                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}_b{self.batch_modes}")
 
 
 @dataclass(frozen=True)
@@ -401,8 +391,8 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     if flags is not None:
         with k.when(equal(block, 0)):
             clear(k, flags, flags_count)
-    surplus = config.cluster > 1 and parts[second].shares_no_rows
-    with k.when(less(block, blocks_first)), k.scratch():
+    surplus = config.cluster > 1 and parts[second].config.cluster == 1
+    with k.when(block < blocks_first), k.scratch():
         parts[first].split(block, arrivals)
     with k.otherwise(), k.scratch():
         parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), arrivals,
@@ -415,7 +405,7 @@ class _Operand:
 
     def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand,
                  recorded: bool):
-        self._k, self._form, self._side, self._config = k, form, side, config
+        self._k, self._form, self._side, self.config = k, form, side, config
         own = [RECORD.parameter(f"S{side}")] if recorded else []
         self._x, self._p, self._r, *records = k.tensors(operand(f"X{side}", "mk", config.element,
                                                                 config.x),
@@ -431,20 +421,15 @@ class _Operand:
         self._extents, self._batch = (k.extent(f"m{side}"), k.extent(f"k{side}")), self._x.batch
         self._rows_of_p, self._planes_of_p, _ = self._p.strides
 
-    @property
-    def shares_no_rows(self) -> bool:
-        """Whether each block has rows of its own."""
-        return self._config.cluster == 1
-
     def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
         """Split the rows of a block; with a ``surplus``, there may be blocks after the last
         rows."""
-        tiles = ceil_div(self._extents[0], self._config.tile[0])
-        with self._k.when(less(block, prod(self._batch, start=tiles)) if surplus else True):
+        tiles = ceil_div(self._extents[0], self.config.tile[0])
+        with self._k.when(block < prod(self._batch, start=tiles) if surplus else True):
             self._split(block, arrivals)
 
     def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
-        k, form, config, batch = self._k, self._form, self._config, self._batch
+        k, form, config, batch = self._k, self._form, self.config, self._batch
         M, K = self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
         k.note(
@@ -539,7 +524,7 @@ class _Operand:
             split = Layout((vi * vj * side_by_side, 1))
             planes = {at: k.registers(f"tXr{name}", form.element, split)
                       for at, name in names.items()}
-            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread))
+            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[..., s, p], spread))
                        for (p, s), name in names.items()}
             # Runs are written as a whole: what is after the last element is a zero in the padding
             # of the planes.
@@ -554,11 +539,11 @@ class _Operand:
                     x = read(v, i, j)
                     for number in numbers_of(x, config.element):
                         k.assign(number, k.call("scaled", number, again(*of_row(v))))
-                now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True)
+                now = {at: k.pin(f"tXg{name}_step", targets[at][..., step], settled=True)
                        for at, name in names.items()}
                 room = _of_step(k, "room", writable, step)
                 with k.loop("j", config.unroll, unroll=True) as j:
-                    here = exists[_, _, j, step]
+                    here = exists[..., j, step]
                     if self._s:
                         least = k.declare("least", "float32", narrow)
                     # Two numbers at a time are converted: neighbours, which share a word, or the
@@ -598,7 +583,7 @@ class _Operand:
                                                           float(2**form.step)))
                     with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
                         for which, plane in planes.items():
-                            k.copy(Vector(config.run * side_by_side), plane, now[which][_, _, j])
+                            k.copy(Vector(config.run * side_by_side), plane, now[which][..., j])
                     if self._s:
                         # Few elements are small: they are counted apart. What is not there reads as
                         # zero, and is not counted.
@@ -623,7 +608,7 @@ class _Operand:
         need, offer = record(0), record(1)
         k.assign(need, 0.0)
         k.assign(offer, UNBOUNDED)
-        with k.when(all_of(fold.has_row, less(tile * self._config.tile[0] + row, M))):
+        with k.when(all_of(fold.has_row, tile * self.config.tile[0] + row < M)):
             k.assign(need, k.call("row_need", z, t, total))
             k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
@@ -637,7 +622,7 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
     So the constants between vectors are compared with one number, which the compiler does not find
     by itself.
     """
-    coordinates, (rows, depth) = guard.coordinates[_, _, _, step], guard.extents
+    coordinates, (rows, depth) = guard.coordinates[..., step], guard.extents
     row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
     assert depth is not None
     return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout),
@@ -717,7 +702,7 @@ class _Fold:
         self._folder = config.folder
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)),
                                              k.thread)(0, 0, 0)[1]
-        self.has_row = less(k.thread, self._rows * self._parts)
+        self.has_row = k.thread < self._rows * self._parts
         # the row of a thread, and its part of it
         self._own = k.thread // self._parts, k.thread % self._parts
         if config.cluster == 1:
@@ -776,7 +761,7 @@ class _Fold:
         k, found = self._k, [self._part(*each) for each in totals]
         with k.when(equal(self._along % self._config.lanes, 0)):
             for x in found:
-                k.copy(ELEMENTS, x.total, x.seen[_, _, _, self._along // self._config.lanes])
+                k.copy(ELEMENTS, x.total, x.seen[..., self._along // self._config.lanes])
         k.barrier()
         for x in found:
             k.fill(x.part)
@@ -799,7 +784,7 @@ class _Fold:
         with self._k.when(self.has_row):
             self._k.copy(ELEMENTS, x.part, x.own)
         self._k.barrier()
-        self._k.copy(ELEMENTS, x.seen[_, _, _, 0], total)
+        self._k.copy(ELEMENTS, x.seen[..., 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and
@@ -825,7 +810,7 @@ class _Fold:
     def _others(self, name: str) -> Iterator[IntLike]:
         """A loop over blocks of the cluster, whom the threads of a row share."""
         k, cluster, own = self._k, self._config.cluster, self._own[1]
-        with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+        with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, own + first < cluster)):
             yield own + first
 
     def _from_all(self, x: _Part) -> None:
@@ -839,9 +824,9 @@ class _Fold:
         seen = self._seen(f"told_{x.name}", self._partials[x.name])
         other = k.registers(f"other_{x.name}", _PARTIALS[x.name], total.layout)
         vector = Vector(self._values[0])
-        k.copy(vector, seen[_, _, _, 0], total)
+        k.copy(vector, seen[..., 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:
-            k.copy(vector, seen[_, _, _, rank], other)
+            k.copy(vector, seen[..., rank], other)
             k.fold(total, other, x.combine)
 
     def to_one(self, record: Tensor) -> None:
@@ -890,7 +875,7 @@ class _Strip:
         self._exchanged, self._unroll = config.exchanged, config.unroll
         self._source, self._exists, self._fragment = source, exists, fragment
         if not self._slots:
-            k.copy(Vector(self._width), source[_, _, _, 0], fragment, guard=exists[_, _, _, 0])
+            k.copy(Vector(self._width), source[..., 0], fragment, guard=exists[..., 0])
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element,
@@ -908,18 +893,18 @@ class _Strip:
         self._steps = k.let("steps", ceil_div(mine, config.tile[1] * config.cluster))
         self._left = k.let("left", maximum(self._steps - self._slots, 0))
         with k.loop("ahead", self._slots) as position:
-            self._bring(position, position, less(position, self._steps))
+            self._bring(position, position, position < self._steps)
 
     def _bring(self, position: IntLike, step: IntLike, condition: Condition) -> None:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
         k = self._k
         with k.when(condition):
-            source = k.pin("tXgX_step", self._source[_, _, _, step])
-            target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
+            source = k.pin("tXgX_step", self._source[..., step])
+            target = k.pin("tXsX_step", self._target[..., position % self._slots])
             exists = _of_step(k, "behind", self._exists, step)
             with k.loop("j", self._unroll, unroll=True) as j:
-                k.copy(CpAsync(self._width), k.pin("tXgX_run", source[_, _, j]), target[_, _, j],
-                       guard=exists[_, _, j])
+                k.copy(CpAsync(self._width), k.pin("tXgX_run", source[..., j]), target[..., j],
+                       guard=exists[..., j])
         k.commit()
 
     def _arrived(self, pending: int) -> None:
@@ -935,7 +920,7 @@ class _Strip:
         if self._slots < 2:
             if not again and self._slots:
                 self._arrived(0)
-                k.copy(Vector(self._run), self._ring[_, _, _, 0], self._fragment)
+                k.copy(Vector(self._run), self._ring[..., 0], self._fragment)
             yield 0
             return
         first: IntLike = self._left if again else 0
@@ -945,12 +930,12 @@ class _Strip:
             # later.
             following = k.let("following", position + self._slots - 1)
             if again:
-                more = all_of(less(self._steps - 1, following),
-                              less(following, first + self._steps))
+                more = all_of(self._steps - 1 < following,
+                              following < first + self._steps)
                 self._bring(following, following - self._steps, more)
             else:
-                with k.when(less(0, position)):
-                    self._bring(following, following, less(following, self._steps))
-            k.copy(Vector(self._run), self._ring[_, _, _, position % self._slots], self._fragment)
-            yield k.let("step", select(less(position, self._steps), position,
+                with k.when(position > 0):
+                    self._bring(following, following, following < self._steps)
+            k.copy(Vector(self._run), self._ring[..., position % self._slots], self._fragment)
+            yield k.let("step", select(position < self._steps, position,
                                        position - self._steps)) if again else position
