@@ -375,19 +375,19 @@ MUTATIONS = [
             "engines/test_replay_numpy.py"
         ),
         (
-            "blas/replay.py",
+            "blas/calls.py",
             "dtype, compute, type(alpha), type(beta),",
             "dtype, compute,",
             "engines/test_replay_numpy.py"
         ),
         (
-            "blas/replay.py",
+            "blas/calls.py",
             '"one" if x == 1 else "value" if',
             '"value" if',
             "engines/test_replay_numpy.py"
         ),
         (
-            "blas/replay.py",
+            "blas/calls.py",
             "if overwrites and out is None:",
             "if out is None:",
             "engines/test_replay_numpy.py"

@@ -48,6 +48,7 @@ _WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_p
                           "Eigenvalues did not converge")}
 _BY_PLACE = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
 _UNCHANGED = nullcontext()
+_UNSET: Any = np._NoValue
 # which return NaN for it
 _OF_NAN = frozenset({np.linalg.eigh, np.linalg.eigvalsh, np.linalg.inv, np.linalg.solve})
 _TUPLES = frozenset({np.atleast_1d, np.atleast_2d, np.atleast_3d, np.gradient})
@@ -292,7 +293,7 @@ def _is_plain(x: Any) -> bool:
 
 def _makes_no_difference(name: str, value: Any) -> bool:
     """Whether an argument may be left out."""
-    return value is np._NoValue or (isinstance(value, (bool, str, type(None)))
+    return value is _UNSET or (isinstance(value, (bool, str, type(None)))
                                     and value in _WITHOUT_EFFECT.get(name, ()))
 
 
@@ -344,7 +345,7 @@ def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
           max: Any = None, dtype: Any = None, **named: Any) -> Any:
     """``numpy.clip``, whose bounds have two names."""
-    low, high = (other if bound is None or bound is np._NoValue else bound
+    low, high = (other if bound is None or bound is _UNSET else bound
                  for bound, other in ((a_min, min), (a_max, max)))
     low, high = (cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
     if dtype is not None or named:
@@ -391,9 +392,9 @@ def _reduction(name: str) -> Func:
     join, identity = _JOINED[name]
 
     def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
-             initial: Any = np._NoValue, where: Any = True) -> Any:
-        has_initial = initial is not np._NoValue
-        if where is not True and where is not np._NoValue:
+             initial: Any = _UNSET, where: Any = True) -> Any:
+        has_initial = initial is not _UNSET
+        if where is not True and where is not _UNSET:
             if identity is None and not has_initial:
                 raise ValueError(
                     f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to "
@@ -402,7 +403,7 @@ def _reduction(name: str) -> Func:
             a = cupy.where(cupy.asarray(where), a,
                            a.dtype.type(initial if identity is None else identity))
         named = {} if dtype is None else {"dtype": dtype}
-        named |= {} if keepdims is np._NoValue else {"keepdims": keepdims}
+        named |= {} if keepdims is _UNSET else {"keepdims": keepdims}
         if identity is None and has_initial and a.size == 0:
             a = cupy.full((1,) * a.ndim, initial, a.dtype) if axis is None else a
         result = getattr(a, name)(axis, out=out, **named)
@@ -416,15 +417,15 @@ def _reduction(name: str) -> Func:
 
 def _without_dtype(call: Func) -> Func:
     """A reduction whose parameters do not have ``dtype`` between the axis and ``out``."""
-    return lambda a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=True: call(
+    return lambda a, axis=None, out=None, keepdims=False, initial=_UNSET, where=True: call(
         a, axis, None, out, keepdims, initial, where)
 
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
           where: Any = True) -> Any:
     """``numpy.mean``."""
-    keepdims = False if keepdims is np._NoValue else keepdims
-    if where is True or where is np._NoValue:
+    keepdims = False if keepdims is _UNSET else keepdims
+    if where is True or where is _UNSET:
         return a.mean(axis, dtype, out, keepdims)
     mask = cupy.broadcast_to(cupy.asarray(where), a.shape)
     total = _reduction("sum")(a, axis, dtype or (None if a.dtype.kind in "fc" else float), None,
@@ -439,15 +440,15 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims
 def _deviation(name: str) -> Func:
     """``numpy.std`` and ``numpy.var``, whose ``ddof`` has two names."""
     def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-             keepdims: Any = False, *, where: Any = True, mean: Any = np._NoValue,
-             correction: Any = np._NoValue) -> Any:
-        if not (where is True or where is np._NoValue) or mean is not np._NoValue:
+             keepdims: Any = False, *, where: Any = True, mean: Any = _UNSET,
+             correction: Any = _UNSET) -> Any:
+        if not (where is True or where is _UNSET) or mean is not _UNSET:
             raise TypeError(
-                f"CuPy's {name} does not take {'mean' if mean is not np._NoValue else 'where'!r}"
+                f"CuPy's {name} does not take {'mean' if mean is not _UNSET else 'where'!r}"
             )
-        ddof = ddof if correction is np._NoValue else correction
+        ddof = ddof if correction is _UNSET else correction
         return getattr(a, name)(axis, dtype, out, ddof,
-                                False if keepdims is np._NoValue else keepdims)
+                                False if keepdims is _UNSET else keepdims)
 
     return call
 

@@ -12,13 +12,7 @@ import numpy as np
 from .._forks import use_cuda
 from ..engines.memory import Ints, Memory
 
-__all__ = ["at_address", "from_dlpack", "from_host", "in_stream"]
-
-
-def from_dlpack(x: Any) -> Any:
-    """A CuPy array over the memory of another library's; CuPy's current stream waits for what that
-    library has under way."""
-    return cupy.from_dlpack(x)
+__all__ = ["at_address", "from_host", "in_stream"]
 
 
 def from_host(x: np.ndarray, device: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines.dispatch import ByName
+from ..engines.dispatch import ByName, Func
 from ..engines.engine import Engine, engine_of
 from ..engines.memory import Ints, Memory, overlap, same_elements
 from ..engines.settings import current_backend
@@ -25,7 +25,7 @@ from .signatures import ROWS, Routine
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
 __all__ = ["TRANSPOSITIONS", "Arguments", "Call", "Request", "Transposition", "gathered_operands",
-           "inferred", "prepare", "targets"]
+           "prepare", "read"]
 
 
 class Transposition(NamedTuple):
@@ -245,6 +245,27 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     TypeError, ValueError
         One sentence on the first thing that is wrong.
     """
+    call = read(function, types, request)
+    _check_memory(call)
+    if request.stream is not None and call.place.device is None:
+        raise ValueError(
+            f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host"
+        )
+    if runs and call.by_numpy and request.variant is not None:
+        refuse_variant(request.variant, BY_NUMPY)
+    return call
+
+
+def read(function: str, types: Types | None, request: Request, gather: Func = gather,
+         view: Func = Transposition.view) -> Call:
+    """Check everything about a call but its memory. ``gather`` makes arrays of the caller's
+    operands, and ``view`` shows them as they are multiplied.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One sentence on the first thing that is wrong.
+    """
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.overwrites("c")
@@ -254,28 +275,19 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     gathered = gather(function, {name: given[name] for name in ("a", "b", "c", "out")}, "ab")
     place, arrays = gathered.place, gathered.arrays
     epilogue = _bound(function, request.epilogue, place)
-    types = types or inferred(arrays, request)
-    if "out" in arrays and isinstance(arrays["out"], LISTS):
+    types = types or _inferred(arrays, request)
+    if isinstance(arrays.get("out"), LISTS):
         raise TypeError(f"{function} takes an array as out, got a list")
     _as_typed(function, gathered, types)
     alpha, beta = given.scalar("alpha", types, place), given.scalar("beta", types, place)
 
-    a, b = arrays["a"], arrays["b"]
     _check_ranks(function, arrays)
-    a_seen, b_seen = trans_a.view(a), trans_b.view(b)
-    shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
-    c, out, answer = targets(function, request, arrays, overwrites, beta, shape)
-    call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out,
-                answer, shape, epilogue, algorithm, request.stream,
+    a, b = view(trans_a, arrays["a"]), view(trans_b, arrays["b"])
+    shape = _shape_of(function, arrays, (a.shape, b.shape), (trans_a, trans_b))
+    c, out, answer = _targets(function, request, arrays, overwrites, beta, shape)
+    return Call(function, types, gathered, a, b, trans_a, trans_b, alpha, beta, c, out, answer,
+                shape, epilogue, algorithm, request.stream,
                 place.device is None and current_backend() != "emulator")
-    _check_memory(call, arrays)
-    if request.stream is not None and place.device is None:
-        raise ValueError(
-            f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host"
-        )
-    if runs and call.by_numpy and request.variant is not None:
-        refuse_variant(request.variant, BY_NUMPY)
-    return call
 
 
 def _bound(function: str, epilogue: Any, place: Place) -> Any:
@@ -298,7 +310,7 @@ def _bound(function: str, epilogue: Any, place: Place) -> Any:
     return as_bound(epilogue).converted(viewed)
 
 
-def inferred(arrays: ByName, request: Request) -> Types:
+def _inferred(arrays: ByName, request: Request) -> Types:
     """The types of ``gemm``: those of the arrays, float64 or complex128 if all are lists."""
     operands = next((type_name(arrays[x].dtype) for x in "ab"
                      if not isinstance(arrays[x], LISTS)), None)
@@ -386,13 +398,13 @@ def _shape_of(function: str, arrays: ByName,
     return shape
 
 
-def targets(function: str, request: Request, arrays: ByName, overwrites: bool, beta: Any,
-             shape: Ints) -> tuple[Any, Any, Any]:
+def _targets(function: str, request: Request, arrays: ByName, overwrites: bool, beta: Any,
+              shape: Ints) -> tuple[Any, Any, Any]:
     """The arrays that are read and written as C, and what the caller gets back if it is written in
     place."""
     c, out = arrays.get("c"), arrays.get("out")
     if c is None:
-        if out is not None and not _is_zero(beta):
+        if out is not None and scalar_kind(beta) != "zero":
             raise ValueError(
                 f"{function} needs c, because beta is not 0; to update out in place, pass it as c, too"
             )
@@ -408,10 +420,6 @@ def targets(function: str, request: Request, arrays: ByName, overwrites: bool, b
     return c, c, request.c
 
 
-def _is_zero(number: Any) -> bool:
-    return isinstance(number, (int, float, complex)) and number == 0
-
-
 class _Use(NamedTuple):
     """An array of a call: its name, its memory, whether it may not share even the same elements,
     and whether it is written."""
@@ -422,9 +430,10 @@ class _Use(NamedTuple):
     written: bool = False
 
 
-def _check_memory(call: Call, arrays: ByName) -> None:
+def _check_memory(call: Call) -> None:
     """Refuse results that cannot be written to their place, and operands that kernels cannot
     read."""
+    arrays = call.gathered.arrays
     target = None if call.out is None else "out" if "out" in arrays else "c"
     outputs = call.epilogue.outputs if call.epilogue else {}
     if call.by_numpy and target is None and not outputs:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..engines.dispatch import ByName
 from ..engines.engine import engine_of
 from ..engines.numpy_gemm import new_array
 from ..engines.sharded import ShardedArray, as_sharded
-from ..functions.algorithms import checked_algorithm
 from ..functions.devices import (
     as_devices,
     matmul_of_host,
@@ -20,10 +20,10 @@ from ..functions.devices import (
     spread_product,
 )
 from ..functions.gemm import gemm, refuse_self_overlap
-from .arguments import Arguments, Call, Request, Transposition, inferred, targets
+from .arguments import Call, Request, Transposition, read
 from .calls import kernel_arguments
-from .libraries import HOST, Gathered
-from .types import Types, dtype_named, type_name
+from .libraries import HOST, Gathered, Place
+from .types import Types, dtype_named
 
 __all__ = ["run_over"]
 
@@ -35,12 +35,12 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         if getattr(request, name) is not None:
             raise TypeError(f"{function} with devices= does not take {name}=")
     ordinals = as_devices(function, devices)
-    call = _prepared(function, types, request)
-    a, b, c = call.a, call.b, call.out
+    call = _read(function, types, request)
+    a, b, c, of_host = call.a, call.b, call.out, call.place is HOST
     written = None if c is None else "out" if request.out is not None else "c"
-    for x in () if written is None else (c,) if call.by_numpy else c.shards:
+    for x in () if written is None else (c,) if of_host else c.shards:
         refuse_self_overlap(function, written or "", engine_of(x).memory(x))
-    if call.by_numpy:
+    if of_host:
         return _of_host(call, ordinals)
     if written is None:
         c = new_result(call.shape, dtype_named(call.types.output), a, b, "F")
@@ -72,56 +72,36 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
     return c if len(c.shards) > 1 else c.shards[0]
 
 
-def _prepared(function: str, types: Types | None, request: Request) -> Call:
-    """A call whose arguments have been checked: its arrays are all on the host or all sharded, and
-    without beta it has no C."""
-    algorithm, given = checked_algorithm(request.precision), Arguments(function, request._asdict())
-    ways = given.transposition("trans_a"), given.transposition("trans_b")
-    overwrites = given.flag("overwrite_c")
-    held = {name: given[name] for name in ("a", "b", "c", "out") if given[name] is not None
-            or name in "ab"}
+def _read(function: str, types: Types | None, request: Request) -> Call:
+    """A call that was checked: its arrays are all on the host or all sharded, and without beta it
+    has no C."""
+    for name in ("alpha", "beta"):
+        if hasattr(value := getattr(request, name), "ndim") and not isinstance(value, np.generic):
+            raise TypeError(f"{function} with devices= takes a number as {name}, got an array")
+    call = read(function, types, request, _gathered, _seen)
+    for name, x in call.gathered.arrays.items():
+        if x.ndim > 3 or (x.shape[:-2] != call.shape[:-2] and (name in ("c", "out") or x.ndim > 2)):
+            raise ValueError(
+                f"{function} with devices= takes matrices, or stacks of them along one axis and of one length, but "
+                f"{name} has shape {x.shape}"
+            )
+    return call if call.c is not None and call.beta != 0 else call._replace(c=None, beta=0)
+
+
+def _gathered(function: str, operands: ByName, needed: str) -> Gathered:
+    """Operands as NumPy arrays if all are, else divided among GPUs."""
+    held = {name: x for name, x in operands.items() if x is not None or name in needed}
     of_host = on_host_alone(*held.values())
     for name, x in held.items():
         if (of_host and not isinstance(x, np.ndarray)) or x is None:
             kind = None if x is None else f"a {type(x).__name__}"
             raise TypeError(f"{function} with devices= takes arrays, but {name} is {kind}")
-    held = held if of_host else {name: as_sharded(x) for name, x in held.items()}
-    types = types or inferred(held, request)
-    for name, x in held.items():
-        wanted = types.operands if name in "ab" else types.output
-        if type_name(x.dtype) != wanted:
-            raise TypeError(f"{function} takes {name} in {wanted}, but it is {type_name(x.dtype)}")
-        if x.ndim not in (2, 3):
-            raise ValueError(
-                f"{function} with devices= takes matrices, or stacks of them along one axis, but {name} has shape "
-                f"{x.shape}"
-            )
-    scalars = []
-    for name in ("alpha", "beta"):
-        if hasattr(given[name], "ndim") and not isinstance(given[name], np.generic):
-            raise TypeError(f"{function} with devices= takes a number as {name}, got an array")
-        scalars.append(given.scalar(name, types, HOST))
-    a, b = (_seen(held[name], way) for name, way in zip("ab", ways, strict=True))
-    (*batch_a, m, k), (*batch_b, k_of_b, n) = a.shape, b.shape
-    if k != k_of_b:
-        raise ValueError(
-            f"{function} multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b"
-        )
-    if batch_a and batch_b and batch_a != batch_b:
-        raise ValueError(
-            f"{function} with devices= takes stacks of equal length, but they have {batch_a[0]} and {batch_b[0]}"
-        )
-    shape = (*(batch_a or batch_b), m, n)
-    for name in ("c", "out"):
-        if name in held and held[name].shape != shape:
-            raise ValueError(
-                f"{function} with devices= takes {name} of shape {shape}, but it has shape {held[name].shape}"
-            )
-    alpha, beta = scalars
-    c, out, answer = targets(function, request, held, overwrites, beta, shape)
-    c, beta = (c, beta) if c is not None and beta != 0 else (None, 0)
-    return Call(function, types, Gathered(held, HOST), a, b, *ways, alpha, beta, c, out, answer,
-                shape, None, algorithm, None, of_host)
+    return Gathered(held, HOST) if of_host else Gathered({name: as_sharded(x)
+                                                          for name, x in held.items()}, _SEVERAL)
+
+
+_SEVERAL = Place("cupy", 0)
+"""Arrays that are divided among GPUs."""
 
 
 def _without_sums(x: ShardedArray, axis: int) -> ShardedArray:
@@ -130,7 +110,7 @@ def _without_sums(x: ShardedArray, axis: int) -> ShardedArray:
     return ShardedArray([shard[cut] for shard in x.shards], x.axis)
 
 
-def _seen(x: Any, way: Transposition) -> Any:
+def _seen(way: Transposition, x: Any) -> Any:
     """An operand as it is multiplied, but for conjugation."""
     if not isinstance(x, ShardedArray):
         return way.view(x)

@@ -140,9 +140,9 @@ def _through_dlpack(function: str, name: str, x: Any) -> tuple[Any, Place]:
         if device in (_HOST, _CUDA_HOST):
             return imported(np.from_dlpack, x), Place(library, None)
         if device in (_CUDA, _CUDA_MANAGED):
-            from ._cupy import from_dlpack
+            import cupy  # whose current stream waits for what that library has under way
 
-            return imported(from_dlpack, x), Place(library, int(ordinal))
+            return imported(cupy.from_dlpack, x), Place(library, int(ordinal))
     except (BufferError, RuntimeError, TypeError, ValueError) as refusal:
         raise TypeError(
             f"{function} cannot view {name}, a {_described(x)}, through DLPack: {refusal}"
@@ -159,8 +159,7 @@ def _described(x: Any) -> str:
 
 
 def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any], Any]:
-    if kind_of(x) in ("numpy", "cupy", "subclass", "like",
-                      "scalar") and place.library in ("numpy", "cupy"):
+    if kind_of(x) != "foreign" and place.library in ("numpy", "cupy"):
         return _unchanged
     from array_api_compat import array_namespace
 

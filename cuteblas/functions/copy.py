@@ -13,7 +13,7 @@ import numpy as np
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call
-from ..engines.memory import Ints, Memory, overlaps_itself, strides_by_order, without_imaginary_part
+from ..engines.memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
 from ..engines.placement import copy_work, offload, stays
 from ..engines.replay.registry import replays
 from ..engines.reuse import empty_array
@@ -114,7 +114,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
         _check_target(array, out)
         reason = why_not_words(array.dtype)
         if reason is None and resolved.engine.moves:
-            return _offloaded("copy", array, out, None, variant, partial(_into, a, out, variant))
+            return _offloaded("copy", array, out, variant, partial(_into, a, out, variant))
         if reason is None:
             with resolved.running("copy") as (run, _arrays):
                 run.copy_into(array, out, variant)
@@ -152,26 +152,26 @@ def _arranged(function: str, resolved: Resolved, order: str, variant: str | None
               stay: Callable[[], Any]) -> Any:
     """A new array with the elements of an array in an order; ``stay`` makes it on the host."""
     if resolved.engine.moves:
-        strides = strides_by_order(resolved.memories[0], order)
-        return _offloaded(function, resolved.arrays[0], None, strides, variant, stay)
+        (array,), (memory,) = resolved.arrays, resolved.memories
+        new = empty_array(array.shape, array.dtype, strides_by_order(memory, order))
+        return _offloaded(function, array, new, variant, stay)
     with resolved.running(function) as (run, (a,)):
         new = run.new_like(a, order, variant)
         run.record((function, order, variant), (a,), None, new, ("src", "dst"))
     return new
 
 
-_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+_WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 """By their size, elements that CuPy has arrays of, whatever they mean."""
 
 
-def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None,
-               strides: Ints | None, variant: str | None,
+def _offloaded(function: str, a: np.ndarray, out: np.ndarray, variant: str | None,
                stay: Callable[[], Any]) -> Any:
-    """A copy that may be made on the GPU: into ``out``, or a new array with these strides."""
+    """A copy into an array that may be made on the GPU."""
     if (word := _WORDS.get(a.itemsize)) is None:
         with backend("numpy"):
             return stay()
-    new = empty_array(a.shape, a.dtype, strides) if out is None else out
+    source, into = a.view(word), out.view(word)
 
     def move(run: Execution, there: Sequence[Any], target: Any) -> Any:
         run.move(there[0], target, variant)
@@ -180,11 +180,10 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None,
     def stream() -> Any:
         from ..engines.streamed import stream_copy
 
-        return new if stream_copy(function, a.view(word), new.view(word), variant) else None
+        return out if stream_copy(function, source, into, variant) else None
 
-    result = offload(function, copy_work(a, new.strides), move, [a.view(word)], new.view(word),
-                     stay, stream=stream)
-    return new if type(result) is np.ndarray and result.dtype == word else result
+    result = offload(function, copy_work(a, out.strides), move, [source], into, stay, stream=stream)
+    return out if type(result) is np.ndarray and result.dtype == word else result
 
 
 def check_out(a: Any, out: Any) -> None:

@@ -19,7 +19,7 @@ from ..engines.memory import Ints, Memory, array_at, contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
-from .expressions import Expression, Term, of_product, stand_in
+from .expressions import Expression, Term, of_product, one_mode, stand_in
 from .gemm import new_matrices
 from .gufunc import resolve_product
 from .staging import multiply_tile
@@ -110,12 +110,12 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     ordinals = as_devices(function, devices)
     a, b = np.asarray(x1), np.asarray(x2)
     first, second = HOST_CUDA.memory(a), HOST_CUDA.memory(b)
-    product = resolve_product(first, second, None if out is None else HOST_CUDA.memory(out), {})
+    product = resolve_product(first, second, None if out is None else HOST_CUDA.memory(out))
     whole = out
     if whole is None or whole.dtype != product.dtype or any(np.may_share_memory(whole, x)
                                                             for x in (a, b)):
         whole = empty_array(product.shape, product.dtype,
-                            resolve_product(first, second, None, {}).strides)
+                            resolve_product(first, second).strides)
     matrices = product.matrices(a, b, whole)
     parts = _parts_of_host(*matrices, _worth(len(ordinals), *matrices)) if whole.size else []
     exchange = _exchange(ordinals[:len(parts)], *matrices, parts)
@@ -239,9 +239,7 @@ def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: Sh
             multiply(first, second, shard)
 
 
-_resolved = lru_cache(maxsize=1024)(
-    lambda first, second, out: resolve_product(first, second, out, {})
-)
+_resolved = lru_cache(maxsize=1024)(resolve_product)
 
 
 @lru_cache(maxsize=1024)
@@ -263,7 +261,7 @@ def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) 
     from ..planning.floors import floor_of
     from .staging import stage
 
-    product = _resolved(first, second, None)
+    product = _resolved(first, second)
     problem = stage(first, second, None, product, Algorithm(precision)).problem
     plan = plan_for(problem, device)
     return plan.seconds or floor_of(problem, plan.family, device).seconds
@@ -473,32 +471,21 @@ def _as_matrices(x: ShardedArray, axes: Sequence[str],
     from ..engines.execution import Execution
 
     order = [axes.index(letter) for group in groups for letter in group]
-    at, shards = order.index(x.axis) if order else 0, []
+    bounds = np.cumsum([0, *map(len, groups)])
+
+    def modes(part: Any) -> list[Any]:
+        each = [*zip(part.shape, part.strides, strict=True)]
+        return [one_mode(each[i:j], part.itemsize) for i, j in pairwise(bounds)]
+
+    shards = []
     for shard in x.shards:
         part = shard.transpose(order) if order else shard.reshape(())
-        bounds = np.cumsum([0, *map(len, groups)])
-        merged = [_merged_mode(part.shape[i:j], part.strides[i:j], part.itemsize)
-                  for i, j in pairwise(bounds)]
-        if any(mode is None for mode in merged):
+        if None in modes(part):
             with CUDA.on_device_of(shard):
                 part = Execution("copy", CUDA).new_like(part, "C")
-            merged = [_merged_mode(part.shape[i:j], part.strides[i:j], part.itemsize)
-                      for i, j in pairwise(bounds)]
-        shape, strides = zip(*(mode for mode in merged if mode is not None), strict=True)
-        shards.append(CUDA.view(part, shape, strides))
-    return ShardedArray(shards, next(i for i, j in enumerate(np.cumsum([*map(len, groups)]))
-                                     if at < j) if order else 0)
-
-
-def _merged_mode(shape: Sequence[int], strides: Sequence[int],
-                 itemsize: int) -> tuple[int, int] | None:
-    """Axes as one: its extent and stride; ``None`` if they do not merge."""
-    modes = [(n, stride) for n, stride in zip(shape, strides, strict=True) if n != 1]
-    if 0 in shape or not modes:
-        return prod(shape), itemsize
-    if any(outer != inner * n for (_m, outer), (n, inner) in pairwise(modes)):
-        return None
-    return prod(shape), modes[-1][1]
+        shards.append(CUDA.view(part, *zip(*modes(part), strict=True)))
+    return ShardedArray(shards, int(np.searchsorted(bounds[1:], order.index(x.axis), "right"))
+                        if order else 0)
 
 
 def _contraction_of_host(function: str, settle: Callable[..., Expression],

@@ -221,12 +221,17 @@ def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,
     subscripts = read(operands, [x.shape for x in shown], None if out is None else out.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS:
         return None
-    path = _path(operands, subscripts, shown, optimize)
-    dtype, scalar = _resolve_dtype(operands, shown, out, path, optimize, arguments)
+    return _settled(operands, optimize, subscripts, shown, out, arguments)
+
+
+def _settled(operands: Sequence[Any], optimize: Any, subscripts: Subscripts,
+             memories: Sequence[Memory], out: Memory | None, arguments: ByName) -> Expression:
+    path = _path(operands, subscripts, memories, optimize)
+    dtype, scalar = _resolve_dtype(operands, memories, out, path, optimize, arguments)
     order = arguments.get("order", "K")
     settled = expression([Term(tuple(term)) for term in subscripts.terms],
                          tuple(subscripts.result), subscripts.extents, dtype, scalar)
-    axes = _order_of_axes(subscripts, shown, order)
+    axes = _order_of_axes(subscripts, memories, order)
     return replace(settled, path=path, any_order=order in ("K", "k"),
                    strides=contiguous_strides(settled.shape, dtype.itemsize, axes))
 
@@ -412,8 +417,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
         if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
             _small.add((operands[0], *[x.shape for x in arrays]))
         return _LOOP
-    settled = _settle(operands, optimize, *memories, out_memory, **arguments)
-    assert settled is not None
+    settled = _settled(operands, optimize, subscripts, memories, out_memory, arguments)
     dtype = settled.dtype
     half = not once and "e" in (dtype.char, None if out is None else out.dtype.char)
     if dtype.char not in _NUMBERS or (len(arrays) < 2 and not half):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from string import ascii_letters
 
@@ -21,7 +22,8 @@ from ..engines.dispatch import Func
 from ..engines.memory import Ints, Memory, contiguous_strides
 from .gufunc import Product
 
-__all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_product", "stand_in"]
+__all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_product",
+           "one_mode", "stand_in"]
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,15 @@ def of_product(product: Product, shape1: Ints, shape2: Ints,
     return Expression((Term(axes(len(shape1), first), conj), Term(axes(len(shape2), second))),
                       axes(len(product.shape), kept), extents, product.dtype, product.shape,
                       product.strides)
+
+
+def one_mode(modes: Sequence[tuple[int, int]], alone: int = 0) -> tuple[int, int] | None:
+    """The extent and the stride of axes, given by theirs, that are one in memory; ``None`` if they
+    are not. ``alone`` is the stride of no elements and of one."""
+    extent, longer = prod(n for n, _stride in modes), [mode for mode in modes if mode[0] != 1]
+    if extent and any(outer != inner * n for (_m, outer), (n, inner) in pairwise(longer)):
+        return None
+    return extent, longer[-1][1] if longer and extent else alone
 
 
 def stand_in(x: Memory, shape: Ints | None = None) -> np.ndarray:

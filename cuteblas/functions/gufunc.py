@@ -24,7 +24,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.stride_tricks import as_strided
 
-from ..engines.dispatch import ByName
+from ..engines.dispatch import NOTHING, ByName
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from .signatures import Casting, Order
 
@@ -119,8 +119,8 @@ _SCRATCH = np.zeros(1, np.int8)
 _LARGE = 1 << 24                        # elements
 
 
-def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
-                    ufunc: Any = np.matmul) -> Product:
+def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
+                    arguments: ByName = NOTHING, ufunc: Any = np.matmul) -> Product:
     """What ``numpy.matmul(x1, x2, out, **arguments)`` would compute.
 
     Parameters

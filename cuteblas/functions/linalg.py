@@ -194,7 +194,8 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
     operands, count = list[Any](arrays), len(arrays)
     if not count:
         return np.linalg.multi_dot(operands)                    # refuses it
-    call = NumpyCall(function, _multi_dot_by_numpy, operands, out, algorithm=algorithm,
+    call = NumpyCall(function, lambda *given, **named: np.linalg.multi_dot(given, **named), operands,
+                     out, algorithm=algorithm,
                      again=lambda *given, **named: multi_dot(given, precision=precision, **named))
     resolved = resolve(call)
     if isinstance(resolved, str):
@@ -230,10 +231,6 @@ def _all_stay(arrays: Sequence[Any], out: Any) -> bool:
         if type(x) is not np.ndarray:
             return False
     return len(arrays) > 0 and (out is None or type(out) is np.ndarray) and stays(*arrays, out)
-
-
-def _multi_dot_by_numpy(*arrays: Any, **named: Any) -> Any:
-    return np.linalg.multi_dot(arrays, **named)
 
 
 def _multiplied(tree: _Tree, multiply: Callable[..., Any], matrices: Sequence[Any],

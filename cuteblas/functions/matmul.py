@@ -225,7 +225,7 @@ def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments
                 _known.clear()
             if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
                 first, second = resolved.memories
-                new = product if out is None else resolve_product(first, second, None, {})
+                new = product if out is None else resolve_product(first, second)
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides,
                        b.dtype.char] = new, work
         return _offloaded(call._replace(operands=(a, b)), product, work)

@@ -19,7 +19,7 @@ import numpy as np
 from .._dtypes import element_of
 from ..engines.exact import WITHOUT_BLAS, product_of
 from ..engines.memory import Ints, without_imaginary_part
-from .expressions import Expression
+from .expressions import Expression, one_mode
 from .subscripts import whole_path
 
 __all__ = ["Program", "RoundedOnce", "loop_ns", "program"]
@@ -56,9 +56,7 @@ class _Load:
             x = np.einsum(self.diagonal, x)
         if self.shape is not None:
             x = x.reshape(self.shape)
-        if x.dtype != self.dtype:
-            x = without_imaginary_part(x, self.dtype).astype(self.dtype)
-        return x if x.dtype == self.wide else x.astype(self.wide)
+        return _cast(_cast(x, self.dtype), self.wide)
 
 
 @dataclass(frozen=True)
@@ -90,9 +88,7 @@ class RoundedOnce:
     def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
         """The result. ``out``, if there is one, shares no memory with the arrays."""
         with np.errstate(all="ignore"):
-            factors = [x if x.dtype == self.dtype
-                       else without_imaginary_part(x, self.dtype).astype(self.dtype)
-                       for x in arrays]
+            factors = (_cast(x, self.dtype) for x in arrays)
             result = np.einsum(self.subscripts, *factors, dtype=self.wide, order=self.order)
             if out is None:
                 return result.astype(self.dtype)
@@ -186,8 +182,8 @@ class _Pair:
         if self.multiplies is np.multiply:
             return True
         stack, rows, _columns = self.groups
-        parts = _one_mode(modes[:stack]), _one_mode(modes[stack:stack
-                                                          + rows]), _one_mode(modes[stack + rows:])
+        parts = one_mode(modes[:stack]), one_mode(modes[stack:stack
+                                                          + rows]), one_mode(modes[stack + rows:])
         if None in parts:
             return False
         _batch, (m, down), (n, along) = parts               # type: ignore[misc]
@@ -395,19 +391,13 @@ def _loop(positions: Ints, terms: Sequence[str], kept: str,
                  prod(extents[c] for c in indices))
 
 
+def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return x if x.dtype == dtype else without_imaginary_part(x, dtype).astype(dtype)
+
+
 def _for_blas(x: np.ndarray) -> np.ndarray:
     """Matrices that BLAS can read: rows or columns are contiguous and do not overlap."""
     (m, n), (down, along), item = x.shape[-2:], x.strides[-2:], x.itemsize
     if (along == item and down >= n * item) or (down == item and along >= m * item):
         return x
     return np.ascontiguousarray(x)
-
-
-def _one_mode(modes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """Extent and stride of modes that are one in memory; ``None`` if they are not."""
-    extent, stride = 1, 0
-    for n, step in reversed(modes):
-        if extent > 1 and step != extent * stride:
-            return None
-        extent, stride = extent * n, stride if extent > 1 else step
-    return extent, stride

@@ -15,7 +15,7 @@ from ..planning.problem import GemmProblem
 from .algorithms import AS_PLANNED, Algorithm
 from .gufunc import Product, resolve_product
 
-__all__ = ["Staging", "gemm_problem", "multiply_tile", "run_staged", "stage"]
+__all__ = ["Staging", "multiply_tile", "run_staged", "stage"]
 
 
 @dataclass(frozen=True)
@@ -52,23 +52,17 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
     """
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
     c = new(product.shape, product.strides, product.dtype) if out is None else writable(out, (a, b), product.dtype)
-    problem = gemm_problem(product, a.memory, b.memory, c.memory, algorithm)
+    rest = iter(product.core3)
+    cores: tuple[Any, ...] = ((None, *product.core1)[-2:], (*product.core2, None)[:2],
+                              tuple(next(rest) if len(core) == 2 else None
+                                    for core in (product.core1, product.core2)))
+    matrices = (matrix(x.memory, core, product.batch)
+                for x, core in zip((a, b, c), cores, strict=True))
+    problem = folded_problem((product.m, product.n, product.k), product.batch, *matrices,
+                             **algorithm._asdict())
     if a.reason is b.reason is None and x1.address == x2.address != 0 and problem.is_gram:
         problem = replace(problem, triangle="both")
     return Staging(a, b, c, problem)
-
-
-def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory,
-                 algorithm: Algorithm = AS_PLANNED) -> GemmProblem:
-    """The problem of multiplying operands that kernels can read."""
-    (a_k, *a_m), (b_k, *b_n), core_c = product.core1[::-1], product.core2, list(product.core3)
-    c_m = core_c.pop(0) if a_m else None
-    c_n = core_c.pop(0) if b_n else None
-    core_a, core_b = (a_m[0] if a_m else None, a_k), (b_k, b_n[0] if b_n else None)
-    operands = (matrix(x, core, product.batch)
-                for x, core in ((a, core_a), (b, core_b), (c, (c_m, c_n))))
-    return folded_problem((product.m, product.n, product.k), product.batch, *operands,
-                          **algorithm._asdict())
 
 
 TILES = "matmul: tiles"
@@ -82,7 +76,7 @@ def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
         from ..engines.cuda import CUDA
 
         run, memories = Execution(TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
-        run_staged(run, (a, b), c, resolve_product(*memories, {}), Algorithm(precision))
+        run_staged(run, (a, b), c, resolve_product(*memories), Algorithm(precision))
         run.record(head, (a, b), c, c, "abc")
 
 

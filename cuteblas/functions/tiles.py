@@ -113,7 +113,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
         return None
     if product is None:
         target = None if out is None else HOST_CUDA.memory(out)
-        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), target, {})
+        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), target)
     result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
     if not (product.k and result.size):
         return None

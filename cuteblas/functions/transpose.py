@@ -132,10 +132,9 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     if kind_of(a) != "cupy":
         return np.moveaxis(a, source, destination)
     ndim = a.ndim
-    if type(source) is type(destination) is int and -ndim <= source < ndim and -ndim <= destination < ndim:
-        axes = [*range(ndim)]
-        axes.insert(destination % ndim, axes.pop(source))
-        return a.transpose(axes)
+    if type(source) is type(destination) is int and -ndim <= source < ndim \
+            and -ndim <= destination < ndim:
+        return _moved(a, source, destination % ndim)
     return _permuted(np.moveaxis, a, source, destination)
 
 
@@ -172,10 +171,14 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
         return np.rollaxis(a, axis, start)
     ndim = a.ndim
     if type(axis) is type(start) is int and 0 <= axis < ndim and 0 <= start <= ndim:
-        axes = [*range(ndim)]
-        axes.insert(start - (axis < start), axes.pop(axis))
-        return a.transpose(axes)
+        return _moved(a, axis, start - (axis < start))
     return _permuted(np.rollaxis, a, axis, start)
+
+
+def _moved(a: Any, axis: int, place: int) -> Any:
+    axes = [*range(a.ndim)]
+    axes.insert(place, axes.pop(axis))
+    return a.transpose(axes)
 
 
 def _permuted(call: Func, a: Any, *arguments: Any) -> Any:

@@ -322,7 +322,7 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
             ) from None
         x1, x2 = (replace(new_matrices(shape, dtype, letter), address=(2 * i + j + 1) << 44)
                   for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
-        product = resolve_product(x1, x2, None, {})
+        product = resolve_product(x1, x2)
         problems.append(stage(x1, x2, None, product, checked_algorithm(precision)).problem)
     return problems
 

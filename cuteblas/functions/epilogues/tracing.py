@@ -123,7 +123,8 @@ class Traced(_Reducible):
 
     # -- operators ---------------------------------------------------------------------------------
     __add__, __sub__, __mul__, __truediv__, __and__, __or__, __xor__ = map(_forward, _BINARY)
-    __radd__, __rsub__, __rmul__, __rtruediv__, __rand__, __ror__, __rxor__ = map(_reflected, _BINARY)
+    __radd__, __rsub__, __rmul__, __rtruediv__, __rand__, __ror__, __rxor__ = map(_reflected,
+                                                                                  _BINARY)
     __lt__, __le__, __gt__, __ge__ = map(_forward, (np.less, np.less_equal, np.greater,
                                                     np.greater_equal))
     __eq__, __ne__ = map(_forward, (np.equal, np.not_equal))  # type: ignore[assignment]
