@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -393,43 +393,37 @@ class EmulatedKernel:
             raise ValueError(
                 f"a block of a cluster consists of whole warps in the emulator, got {self.threads} threads"
             )
-        launch = _Launch()
         windows: list[_Window] = []
         tables: list[_TranslatedTable] = []
         values = [self._encode(param, arg, windows, tables)
                   for param, arg in zip(self.params, args, strict=True)]
-        launch.windows = (_Window * max(len(windows), 1))(*windows)
-        launch.window_count = len(windows)
-        launch.kernel, launch.library = self.name.encode(), os.fsencode(getattr(self._library, "kept", ""))
-        launch.entry = ctypes.cast(self._library.cuteblas_entry, c_void_p).value
-        launch.coordinates = self._coordinates
-        launch.threads, launch.shared_bytes, launch.grid = self.threads, self.shared_bytes, _Extent3(*extents)
-        launch.cluster = _Extent3(*self.cluster)
+        message = ctypes.create_string_buffer(_MESSAGE_CAPACITY)
+        counts = (_AccessCount * (_COUNT_CAPACITY if count else 1))()
+        launch = _Launch(
+            kernel=self.name.encode(), library=os.fsencode(getattr(self._library, "kept", "")),
+            entry=ctypes.cast(self._library.cuteblas_entry, c_void_p).value,
+            coordinates=self._coordinates, windows=(_Window * max(len(windows), 1))(*windows),
+            window_count=len(windows), threads=self.threads, shared_bytes=self.shared_bytes,
+            grid=_Extent3(*extents), cluster=_Extent3(*self.cluster),
+            residents=residents or (1 if seed is None else _RESIDENTS), shuffled=seed is not None,
+            seed=(seed or 0) % 2**64, counting=count, slice=INTERVAL, endless=_ENDLESS_S,
+            message=ctypes.addressof(message), message_capacity=_MESSAGE_CAPACITY,
+            counts=counts, count_capacity=_COUNT_CAPACITY
+        )
         if blocks is not None:
             indices = list(dict.fromkeys(self._cluster_of(_linear(block, extents), extents)
                                          for block in blocks))
             launch.clusters = (c_uint64 * max(len(indices), 1))(*indices)
             launch.cluster_count = len(indices)
-        launch.residents = residents or (1 if seed is None else _RESIDENTS)
-        launch.shuffled, launch.seed = seed is not None, (seed or 0) % 2**64
-        message = ctypes.create_string_buffer(_MESSAGE_CAPACITY)
-        launch.message, launch.message_capacity = ctypes.addressof(message), _MESSAGE_CAPACITY
-        counts = (_AccessCount * (_COUNT_CAPACITY if count else 1))()
-        launch.counting, launch.counts, launch.count_capacity = count, counts, _COUNT_CAPACITY
         library = _runtime()
         with _turn:
+            seen = partial(library.cuteblas_translate, ctypes.byref(launch))
             for table in tables:
-                table.translate(
-                    lambda window: library.cuteblas_translate(ctypes.byref(launch), window)
-                )
+                table.translate(seen)
             storage = [_aligned(value if isinstance(value, bytes)
-                                else library.cuteblas_translate(ctypes.byref(launch),
-                                                                value).to_bytes(8, "little"))
-                       for value in values]
-            addresses = (c_void_p * max(len(storage),
-                                               1))(*(address for address, _ in storage))
+                                else seen(value).to_bytes(8, "little")) for value in values]
+            addresses = (c_void_p * max(len(storage), 1))(*(address for address, _ in storage))
             launch.arguments = ctypes.addressof(addresses)
-            launch.slice, launch.endless = INTERVAL, _ENDLESS_S
             code = _run(library, launch, self.name)
         if code:
             raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
