@@ -16,26 +16,24 @@ from typing import Any
 
 from ..layout import (
     ComposedLayout,
+    Figure,
     Layout,
     LayoutError,
     Swizzle,
+    bank_picture,
+    bank_report,
     complement,
     composition,
+    copy_picture,
     cosize,
     is_injective,
+    layout_picture,
     layout_table,
+    mma_picture,
     size,
+    tv_picture,
     tv_table,
     zipped_divide,
-)
-from ..layout.banks import bank_report
-from ..layout.pictures import (
-    Figure,
-    bank_picture,
-    copy_picture,
-    layout_picture,
-    mma_picture,
-    tv_picture,
 )
 from .command import CommandError, Parser, refuse_unwritable
 

@@ -19,8 +19,8 @@ from ..kernels.gemm.split import GemmSplitConfig
 from ..kernels.gemm.wgmma import WgmmaConfig
 from ..layout import size
 from ..layout.banks import BANKS, bank_of
-from ..layout.pictures import Figure
 from ..layout.pictures.colours import by_bank, by_thread
+from ..layout.pictures.figure import Figure
 from ..layout.pictures.grids import Cell, Grid, grid_of
 from .plan import Plan
 from .problem import Pair
