@@ -31,6 +31,7 @@ from ..layout import (
     layout_table,
     mma_picture,
     size,
+    transform_leaf,
     tv_picture,
     tv_table,
     zipped_divide,
@@ -120,11 +121,7 @@ def _tiler(text: str) -> Any:
     if ":" in text:
         return Layout.parse(text)
     shape = Layout.parse(re.sub(r"_(?!\d)", "whole", text)).shape
-
-    def entry(x: Any) -> Any:
-        return tuple(map(entry, x)) if isinstance(x, tuple) else x if isinstance(x, int) else None
-
-    return entry(shape)
+    return transform_leaf(shape, lambda x: x if isinstance(x, int) else None)
 
 
 def _values(options: Namespace, layout: Any) -> tuple[list[str], Figure | None]:
