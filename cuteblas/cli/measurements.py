@@ -111,11 +111,8 @@ def operands(
     dtype, size, orders = case.split()
     m, n, k = map(int, size.split("x"))
     for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)):
-        yield (
-            fill(xp, extents, dtype, seed)
-            if order == "N"
-            else fill(xp, extents[::-1], dtype, seed).T
-        )
+        x = fill(xp, extents if order == "N" else extents[::-1], dtype, seed)
+        yield x if order == "N" else x.T
 
 
 def multiplied(
