@@ -145,7 +145,7 @@ def run(options: Namespace) -> int:
         found = list(regrets(problems, device))
         before = _told("before", found)
         if not options.check:
-            costs, found = fitted(machine, problems, samples, last)
+            costs, found = fitted(machine, problems, last)
             _keep(device, options, problems, about)
             about |= regret_of(problems, before, _told("after", found))
     _worst(found, problems)

@@ -1,4 +1,8 @@
-"""Random problems: products and permutations of all kinds, drawn by a seed."""
+"""Random problems: products and permutations of all kinds, drawn by a seed.
+
+``cuteblas/cli/problems.txt`` has the names of :func:`random_samples`, a line for each: what
+``python -m cuteblas calibrate`` measures.
+"""
 
 from __future__ import annotations
 

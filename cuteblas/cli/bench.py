@@ -123,7 +123,8 @@ def run(options: Namespace) -> int:
 
 def selected(options: Namespace, kind: type[_S]) -> _S:
     """What the options say of a selection."""
-    if any(isinstance(size, Permutation) for size in options.sizes) and options.groups != ["transpose"]:
+    if options.groups != ["transpose"] and any(isinstance(size, Permutation)
+                                               for size in options.sizes):
         raise CommandError(
             "permutations of axes and transposes in place need the group transpose alone"
         )

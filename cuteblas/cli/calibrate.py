@@ -40,7 +40,7 @@ from ..runtime.ring import processors as usable
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import NUMBERS_BYTES, Sample, numbers, usual_samples
+from .samples import NUMBERS_BYTES, Sample, numbers, sample_named, usual_samples
 from .workers import Workers
 
 __all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "ends",
@@ -89,12 +89,11 @@ def run(options: Namespace) -> int:
         about = versions()
         print_about(about)
         with Card(runtime.device_info()) as machine:
-            samples = usual_samples()
             first, last = ends(options.seconds)
-            problems = measured(machine, samples, first)
+            problems = measured(machine, usual_samples(), first)
             before = summary(regrets(problems, machine.device))
             print(f"regret before: {before}", flush=True)
-            costs, found = fitted(machine, problems, samples, last)
+            costs, found = fitted(machine, problems, last)
             after = summary(found)
             print(f"regret after:  {after}")
         save_costs(
@@ -268,12 +267,9 @@ def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measur
     return problems
 
 
-def fitted(
-    machine: Any, problems: list[Measured], samples: Sequence[Sample], end: float
-) -> tuple[Costs, list[Regret]]:
+def fitted(machine: Any, problems: list[Measured], end: float) -> tuple[Costs, list[Regret]]:
     """Fit, measure new choices, and return the old or the new numbers: those of least regret."""
-    device, by_name = machine.device, {sample.name: sample for sample in samples}
-    own = {problem.name: problem for problem in problems}
+    device, own = machine.device, {problem.name: problem for problem in problems}
     costs = fit(problems, device)
     for again in (True, False):
         new = {
@@ -283,7 +279,7 @@ def fitted(
         }
         # Beside the best plan that was measured before, so that both see the same clocks.
         tasks = [
-            Task(by_name[name], own[name].choice, [choice, own[name].fastest])
+            Task(sample_named(name), own[name].choice, [choice, own[name].fastest])
             for name, choice in new.items()
         ]
         for task, (taken, before) in timings(machine, "new choices", tasks, len(tasks), end):

@@ -67,8 +67,8 @@ def task(files: Sequence[str]) -> Task:
     if len(arrays) == 2:
         a, b = arrays
         return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b,
-                    _matrices(a), (_corner(a), _corner(b)))
-    x = _matrices(arrays[0])
+                    np.atleast_2d(a), (_corner(a), _corner(b)))
+    x = np.atleast_2d(arrays[0])
     turned = np.matrix_transpose(x.conj() if x.dtype.kind == "c" else x)
     mark = "A^H" if x.dtype.kind == "c" else "A^T"
     wide = x.shape[-2] <= x.shape[-1]                  # the smaller of the two Gram matrices
@@ -130,8 +130,3 @@ def _load(name: str) -> np.ndarray:
     if not x.size or not x.ndim:
         raise CommandError(f"{name} has shape {x.shape}: there is nothing to multiply")
     return x
-
-
-def _matrices(x: np.ndarray) -> np.ndarray:
-    """The array itself, or a vector as a matrix of one row."""
-    return x if x.ndim > 1 else x[None, :]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from time import perf_counter
 from typing import Any
@@ -19,7 +20,15 @@ import numpy as np
 
 from .. import emulator, runtime
 from .._cache import usage
-from ..functions import Explanation, ascontiguousarray, backend, explain, explain_copy, matmul
+from ..functions import (
+    Explanation,
+    ascontiguousarray,
+    backend,
+    explain,
+    explain_copy,
+    matmul,
+    matrix_transpose,
+)
 from ..planning.floors import duration
 from .command import PROGRAM, CommandError, Parser
 from .data import Task, task
@@ -59,7 +68,7 @@ def run(options: Namespace) -> int:
     a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
     with np.errstate(all="ignore"), backend("numpy"):    # what overflows in NumPy may overflow here
         try:
-            plans = explain(a, b), explain_copy(_turned(x))
+            plans = explain(a, b), explain_copy(matrix_transpose(x))
         except (ValueError, TypeError) as error:
             raise CommandError(error) from None
         print(reflowed(work.title))
@@ -80,11 +89,6 @@ def run(options: Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _turned(x: Any) -> Any:
-    """The matrices of a stack, transposed: a view."""
-    return x.swapaxes(-1, -2)
-
-
 def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     """Multiply and grade; on a GPU beside its library."""
     print(reflowed(f"\nMultiply: {work.product}"))
@@ -94,7 +98,7 @@ def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     if not isinstance(machine, Host):
         rival = machine.get(machine.rival.matmul(a, b))
         _entry(f"{machine.rival_name}'s", _in_words(grade(work.a, work.b, rival), rival))
-        _time(machine, "matmul", lambda: matmul(a, b), lambda: machine.rival.matmul(a, b))
+        _time(machine, matmul, a, b)
     return graded.passed
 
 
@@ -111,15 +115,14 @@ def _in_words(graded: Grade, result: np.ndarray) -> str:
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
     """Materialise a transpose and compare; on a GPU beside its library."""
     print(reflowed(f"\nTranspose: {work.transposed}, copied to C order"))
-    right = _same(machine.get(ascontiguousarray(_turned(x))), _turned(work.x))
+    right = _same(machine.get(ascontiguousarray(matrix_transpose(x))), matrix_transpose(work.x))
     _entry(
         "result",
         f"{'right' if right else 'WRONG'}: {'all' if right else 'NOT all'} {work.x.size} elements are where NumPy "
         "puts them"
     )
     if not isinstance(machine, Host):
-        _time(machine, "ascontiguousarray", lambda: ascontiguousarray(_turned(x)),
-              lambda: machine.rival.ascontiguousarray(_turned(x)))
+        _time(machine, ascontiguousarray, matrix_transpose(x))
     return right
 
 
@@ -128,15 +131,13 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(x.flags.c_contiguous) and np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
 
 
-def _time(machine: Machine, function: str, ours: Callable[[], Any],
-          rival: Callable[[], Any]) -> None:
-    """Print both times."""
-    mine, theirs = medians(machine, ours, rival, repeats=_REPEATS, seconds=_SECONDS)
-    _entry(
-        "time",
-        f"cuteblas.{function} {duration(mine)}, {machine.rival_name}.{function} {duration(theirs)}: "
-        f"{theirs / mine:.2f} times as fast"
-    )
+def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> None:
+    """Print the times of a function and of that of the machine's library."""
+    name = function.__name__
+    calls = (partial(each, *operands) for each in (function, getattr(machine.rival, name)))
+    mine, theirs = medians(machine, *calls, repeats=_REPEATS, seconds=_SECONDS)
+    _entry("time", f"cuteblas.{name} {duration(mine)}, {machine.rival_name}.{name} "
+                   f"{duration(theirs)}: {theirs / mine:.2f} times as fast")
 
 
 # -- a kernel at work ------------------------------------------------------------------------------

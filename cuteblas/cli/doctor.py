@@ -7,7 +7,7 @@ import os
 import platform
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -45,9 +45,9 @@ class Finding:
     """One thing that was looked for: what was found, or with ``remedy`` what is wrong and what to
     do about it."""
 
-    name: str
     text: str
     remedy: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
         line = f"{'--' if self.remedy else 'ok':4}{self.name:18}{self.text}"
@@ -78,43 +78,42 @@ def findings() -> Iterator[Finding]:
     """Everything that is looked for, in the order in which it builds up."""
     for name, look in _CHECKS.items():
         try:
-            yield from look(name)
+            for found in look():
+                yield replace(found, name=found.name or name)
         except Exception as error:   # a broken installation is what this command is there to report
-            yield Finding(name, f"{type(error).__name__}: {error}",
-                          "this is unexpected: reinstall the package named above")
+            yield Finding(f"{type(error).__name__}: {error}",
+                          "this is unexpected: reinstall the package named above", name)
 
 
-def _cuteblas(name: str) -> Iterator[Finding]:
+def _cuteblas() -> Iterator[Finding]:
     home = Path(__file__).parents[1]
     try:
-        yield Finding(name, f"{metadata.version('cuteblas')}, {home}")
+        yield Finding(f"{metadata.version('cuteblas')}, {home}")
     except metadata.PackageNotFoundError:
-        yield Finding(name, f"{home}, not installed", "pip install -e . in the directory above it")
+        yield Finding(f"{home}, not installed", "pip install -e . in the directory above it")
 
 
-def _python(name: str) -> Iterator[Finding]:
+def _python() -> Iterator[Finding]:
     yield Finding(
-        name,
         f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} processors"
     )
 
 
-def _numpy(name: str) -> Iterator[Finding]:
+def _numpy() -> Iterator[Finding]:
     import numpy
 
     blas = numpy.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     yield Finding(
-        name,
         f"{numpy.__version__}, BLAS: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip()
     )
 
 
-def _package(distribution: str, remedy: Callable[[], str]) -> Callable[[str], Iterator[Finding]]:
-    def look(name: str) -> Iterator[Finding]:
+def _package(distribution: str, remedy: Callable[[], str]) -> Callable[[], Iterator[Finding]]:
+    def look() -> Iterator[Finding]:
         try:
-            yield Finding(name, metadata.version(distribution))
+            yield Finding(metadata.version(distribution))
         except metadata.PackageNotFoundError:
-            yield Finding(name, "not installed", remedy())
+            yield Finding("not installed", remedy())
     return look
 
 
@@ -137,86 +136,83 @@ def _install() -> str:
     return INSTALL if version is None or version < 12000 else f"pip install 'cuteblas[cuda{13 if version >= 13000 else 12}]'"
 
 
-def _cupy(name: str) -> Iterator[Finding]:
+def _cupy() -> Iterator[Finding]:
     try:
-        yield Finding(name, require("cupy").__version__)
+        yield Finding(require("cupy").__version__)
     except (AttributeError, MissingDependency) as error:
-        yield Finding(name, str(error).partition("; ")[0], _install())
+        yield Finding(str(error).partition("; ")[0], _install())
 
 
-def _driver(name: str) -> Iterator[Finding]:
+def _driver() -> Iterator[Finding]:
     version = _cuda_of_driver()
     if version is None:
-        yield Finding(name, "not found", _DRIVER)
+        yield Finding("not found", _DRIVER)
         return
     runs = f"runs CUDA {version // 1000}.{version % 1000 // 10} and older"
     if version < 12000:
-        yield Finding(name, runs, _DRIVER)
+        yield Finding(runs, _DRIVER)
         return
     try:
         runtime = require("cupy").cuda.runtime
     except (AttributeError, MissingDependency):
-        yield Finding(name, runs)
+        yield Finding(runs)
         return
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        yield Finding(name, f"{runs}; {error}", _DRIVER)
+        yield Finding(f"{runs}; {error}", _DRIVER)
         return
-    yield Finding(name, f"{runs}, {count} {'device' if count == 1 else 'devices'}")
+    yield Finding(f"{runs}, {count} {'device' if count == 1 else 'devices'}")
     for ordinal in range(count):
         info = device_info(ordinal)
         yield Finding(
-            f"device {ordinal}",
             f"{info.name}, {info.arch}, {info.multiprocessors} multiprocessors at "
             f"{info.clock_hz / 1e6:.0f} MHz, {info.bandwidth / 1e9:.0f} GB/s in a copy, "
-            f"{info.shared_bytes_per_block // 1024} KiB of shared memory"
+            f"{info.shared_bytes_per_block // 1024} KiB of shared memory",
+            name=f"device {ordinal}"
         )
-        yield _costs(f"costs of {ordinal}", info)
+        yield replace(_costs(info), name=f"costs of {ordinal}")
     estimated = host_costs() is HOST
-    yield Finding("host rates", "estimated, and corrected while calls run" if estimated
+    yield Finding("estimated, and corrected while calls run" if estimated
                   else "measured by calibrate --host",
-                  f"{PROGRAM} calibrate --host measures them" if estimated else "")
+                  f"{PROGRAM} calibrate --host measures them" if estimated else "", "host rates")
 
 
-def _costs(name: str, device: DeviceInfo) -> Finding:
+def _costs(device: DeviceInfo) -> Finding:
     """The numbers from which planning estimates times on a device."""
     costs = device.fitted
     if not is_measured(device):
         return Finding(
-            name,
             f"not measured on this card: scaled from {costs.device} by clock, multiprocessors and bandwidth",
             f"{PROGRAM} calibrate measures this card in four minutes"
         )
-    return Finding(name, "measured on this kind of card, shipped with cuteblas"
+    return Finding("measured on this kind of card, shipped with cuteblas"
                    if costs.origin == "shipped" else f"measured here: {costs.origin}")
 
 
-def _nvrtc(name: str) -> Iterator[Finding]:
+def _nvrtc() -> Iterator[Finding]:
     try:
         known = supported_architectures()
-        yield Finding(name, f"{compiler_version()}, compiles for {known[0]} to {known[-1]}")
+        yield Finding(f"{compiler_version()}, compiles for {known[0]} to {known[-1]}")
     except MissingDependency as error:
-        yield Finding(name, "not found", str(error).rpartition("; ")[2])
+        yield Finding("not found", str(error).rpartition("; ")[2])
 
 
-def _installed(name: str) -> Iterator[Finding]:
+def _installed() -> Iterator[Finding]:
     reason = numpy_loops.why_unavailable()
     into = " and ".join(library for libraries in answered_libraries for library in libraries())
     yield Finding(
-        name,
         f"cuteblas is installed in {into}"
         if into
         else "CuPy's and NumPy's own functions are unchanged; cuteblas.install() or CUTEBLAS_INSTALL replaces them"
     )
     if reason is not None:
-        yield Finding(name, f"cannot be installed in NumPy: {reason}", "needs CPython and NumPy 2")
+        yield Finding(f"cannot be installed in NumPy: {reason}", "needs CPython and NumPy 2")
 
 
-def _compiler(name: str) -> Iterator[Finding]:
+def _compiler() -> Iterator[Finding]:
     reason = emulator.why_unavailable()
     yield Finding(
-        name,
         "found: the emulator can run, and compiled threads move NumPy arrays to a GPU"
         if reason is None
         else "not found: the emulator cannot run, and Python threads move NumPy arrays to a GPU",
@@ -224,29 +220,27 @@ def _compiler(name: str) -> Iterator[Finding]:
     )
 
 
-def _cache(name: str) -> Iterator[Finding]:
+def _cache() -> Iterator[Finding]:
     kernels, libraries = usage("entries"), usage("emulator")
     try:
         with TemporaryFile(dir=usable_folder("emulator")):
             yield Finding(
-                name,
                 f"{cache_directory()}: {kernels.files} kernels for GPUs, {libraries.files} for the emulator, "
                 f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB"
             )
     except OSError as error:
-        yield Finding(name,
-                      f"cannot be used ({error}), so every process compiles its kernels again",
+        yield Finding(f"cannot be used ({error}), so every process compiles its kernels again",
                       "set CUTEBLAS_CACHE_DIR to a folder of your own")
 
 
-def _writes(name: str) -> Iterator[Finding]:
+def _writes() -> Iterator[Finding]:
     reason = why_untracked()
-    yield Finding(name, "tracked, of NumPy arrays that CUTEBLAS_KEEP_ARRAYS=1 keeps on the GPU"
+    yield Finding("tracked, of NumPy arrays that CUTEBLAS_KEEP_ARRAYS=1 keeps on the GPU"
                   if reason is None
                   else f"not tracked, so hashes of arrays that are kept are compared: {reason}")
 
 
-_CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {
+_CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
     "cuteblas": _cuteblas,
     "Python": _python,
     "NumPy": _numpy,

@@ -45,7 +45,6 @@ _TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"),
 _SHAPE = re.compile(
     r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?"
 )
-_SEPARATORS = re.compile(r"[x\u00d7X*,]")
 _ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
 _ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package
             for alias in (d.tag, re.sub("^f", "fp", d.tag))}
@@ -170,11 +169,9 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
         match = _SHAPE.fullmatch(word)
         if match is None or not (match["extents"] or word.startswith("()")):
             raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
-        extents = _SEPARATORS.split(match["extents"]) if match["extents"] else ()
-        if max(map(len, extents), default=0) > _MOST_DIGITS:
-            raise ValueError(
-                f"an extent has at most {_MOST_DIGITS} digits, got one of {max(map(len, extents))}"
-            )
+        extents = re.findall(r"\d+", match["extents"] or "")
+        if (digits := max(map(len, extents), default=0)) > _MOST_DIGITS:
+            raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {digits}")
         found.append((tuple(map(int, extents)), match["axes"]))
     return found
 

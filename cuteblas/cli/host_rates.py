@@ -36,13 +36,13 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
         Of a square matrix that is copied.
     """
     count = processors()
-    costs, here, there = HOST.changed({}), {}, {}
+    here, there = {}, {}
     for name in HOST.multiplications:
         n = extent if name in ("float32", "float64", "complex64", "complex128") else extent // 4
         a, b = (_matrix(n, name, seed) for seed in range(2))
         with backend("numpy"):
             seconds = _seconds(lambda a=a, b=b: matmul(a, b))           # type: ignore[misc]
-        here[name] = n**3 / max(seconds - 3 * a.nbytes / (costs.product_bytes * count),
+        here[name] = n**3 / max(seconds - 3 * a.nbytes / (HOST.product_bytes * count),
                                 seconds / 2) / count
         there[name] = _on_gpu(*(_matrix(extent, name, seed) for seed in range(2)))
     x = np.ones((copied, copied), np.float32)

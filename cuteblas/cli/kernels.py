@@ -9,7 +9,7 @@ accesses.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -79,16 +79,9 @@ def run(options: Namespace) -> int:
     known = variants()
     if options.name is None:
         chosen = [v for v in known.values() if v.source.startswith(CHOSEN)]
-        print(
-            "\n".join(
-                _listing(
-                    "Planning chooses among these; variant= and --variant take the same names",
-                    chosen
-                )
-            )
-        )
-        others = [v for v in known.values() if v not in chosen]
-        print("\n".join(_listing("These run only on request, with variant= or --variant", others)))
+        _list("Planning chooses among these; variant= and --variant take the same names", chosen)
+        _list("These run only on request, with variant= or --variant",
+              [v for v in known.values() if v not in chosen])
         return 0
     if options.name not in known:
         raise CommandError(
@@ -141,14 +134,13 @@ def _head(kernel: GeneratedKernel) -> Iterator[str]:
             yield line.removeprefix("// ")
 
 
-def _listing(title: str, kernels: Iterable[Variant]) -> Iterator[str]:
-    kernels = list(kernels)
-    yield title
+def _list(title: str, kernels: list[Variant]) -> None:
+    print(title)
     for operation in sorted({v.operation for v in kernels}):
-        yield f"\n{operation}"
+        print(f"\n{operation}")
         for v in (v for v in kernels if v.operation == operation):
-            yield f"  {v.name} ({v.arch})"
-            yield wrapped(f"    {v.summary}")
+            print(f"  {v.name} ({v.arch})")
+            print(wrapped(f"    {v.summary}"))
             if v.source != CHOSEN:
-                yield wrapped(f"    {v.source}")
-    yield ""
+                print(wrapped(f"    {v.source}"))
+    print()

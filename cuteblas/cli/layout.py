@@ -16,26 +16,25 @@ from typing import Any
 
 from ..layout import (
     ComposedLayout,
+    Figure,
     Layout,
     LayoutError,
     Swizzle,
+    bank_picture,
+    bank_report,
     complement,
     composition,
+    copy_picture,
     cosize,
     is_injective,
+    layout_picture,
     layout_table,
+    mma_picture,
     size,
+    transform_leaf,
+    tv_picture,
     tv_table,
     zipped_divide,
-)
-from ..layout.banks import bank_report
-from ..layout.pictures import (
-    Figure,
-    bank_picture,
-    copy_picture,
-    layout_picture,
-    mma_picture,
-    tv_picture,
 )
 from .command import CommandError, Parser, refuse_unwritable
 
@@ -122,11 +121,7 @@ def _tiler(text: str) -> Any:
     if ":" in text:
         return Layout.parse(text)
     shape = Layout.parse(re.sub(r"_(?!\d)", "whole", text)).shape
-
-    def entry(x: Any) -> Any:
-        return tuple(map(entry, x)) if isinstance(x, tuple) else x if isinstance(x, int) else None
-
-    return entry(shape)
+    return transform_leaf(shape, lambda x: x if isinstance(x, int) else None)
 
 
 def _values(options: Namespace, layout: Any) -> tuple[list[str], Figure | None]:

@@ -111,11 +111,8 @@ def operands(
     dtype, size, orders = case.split()
     m, n, k = map(int, size.split("x"))
     for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)):
-        yield (
-            fill(xp, extents, dtype, seed)
-            if order == "N"
-            else fill(xp, extents[::-1], dtype, seed).T
-        )
+        x = fill(xp, extents if order == "N" else extents[::-1], dtype, seed)
+        yield x if order == "N" else x.T
 
 
 def multiplied(
@@ -180,7 +177,8 @@ def transposes(machine: Any, which: Selection) -> Measured:
 
 def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
     """Type and permutation of every transpose."""
-    sizes = [size if isinstance(size, Permutation) else Permutation(size * 2 if len(size) == 1 else size)
+    sizes = [size if isinstance(size, Permutation)
+             else Permutation(size * 2 if len(size) == 1 else size)
              for size in which.sizes or ((8192,), (8191, 8193))
              if isinstance(size, Permutation) or len(size) < 3]
     return [*product(which.types(COPY_DTYPES), sizes)]

@@ -1,4 +1,4 @@
-"""Permutations of axes that ``bench transpose`` and ``calibrate`` measure: written out or in place."""
+"""Permutations of axes that ``bench transpose`` and ``calibrate`` measure."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..kernels.copy.tiles import TransposeConfig
 from ..layout import Layout, size
+from ..layout.banks import BANK_BYTES, bank_of
 from ..planning import Plan
 from ..planning.pages import owners
 from ..tutorial.transpose import TILE, SharedConfig
@@ -16,7 +17,6 @@ from .terminal import Paint, side_by_side
 __all__ = ["picture"]
 
 _MOST_CELLS = 16
-_BANKS, _BANK_BYTES = 32, 4
 _SHOWN = 8
 _WARP = 32
 
@@ -58,7 +58,7 @@ def _bank_picture(config: TransposeConfig, paint: Paint) -> list[str]:
     swizzle and with it."""
     shared = config.shared
     # words of a chunk that the swizzle moves as one
-    step_j = max(config.store, _BANK_BYTES) // config.word
+    step_j = max(config.store, BANK_BYTES) // config.word
     # from lane to lane of a column that is read
     step_i = config.store // config.word
     js, ies = (range(0, min(size(shared.inner[m]), _SHOWN * s), s)
@@ -70,8 +70,8 @@ def _bank_picture(config: TransposeConfig, paint: Paint) -> list[str]:
             {"without": shared.inner, f"with {shared.outer}": shared},
             [f"{f'i{i}':>6}" for i in ies],
             [f"{f'j{j}':>4}" for j in js],
-            lambda layout, i, j: layout(js[j], ies[i]) * config.word // _BANK_BYTES % _BANKS,
-            lambda text, bank: paint(text, bank * _BANK_BYTES // (step_j * config.word)),
+            lambda layout, i, j: bank_of(layout(js[j], ies[i]), config.word),
+            lambda text, bank: paint(text, bank * BANK_BYTES // (step_j * config.word)),
         ),
         "  rows of j are written, columns of i are read: without the swizzle a column would meet one bank",
     ]
@@ -95,7 +95,7 @@ def _banks(layouts: Mapping[str, Any], rows: Sequence[str], columns: Sequence[st
 def _element_picture(config: SharedConfig, paint: Paint) -> list[str]:
     """The bank of shared memory of each element of a tile: in plain rows, and as a tutorial's
     transpose lays it out."""
-    step = max(1, _BANK_BYTES // config.item)                          # elements of a bank
+    step = max(1, BANK_BYTES // config.item)                          # elements of a bank
     layouts = {str(layout): layout for layout in (Layout(TILE, (TILE[1], 1)), config.shared)}
     return [
         f"the tile of {TILE[0]}x{TILE[1]} elements of {config.item} bytes in shared memory: the bank of element (m, n)",
@@ -103,7 +103,7 @@ def _element_picture(config: SharedConfig, paint: Paint) -> list[str]:
             layouts,
             [f"{f'm{m}':>4}" for m in range(_SHOWN)],
             [f"{f'n{step * n}':>4}" for n in range(_SHOWN)],
-            lambda layout, m, n: layout(m, step * n) * config.item // _BANK_BYTES % _BANKS,
+            lambda layout, m, n: bank_of(layout(m, step * n), config.item),
             paint,
         ),
         "  rows are written, columns are read; lanes that meet in one bank wait for each other",

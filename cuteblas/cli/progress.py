@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from time import perf_counter
-from types import TracebackType
 from typing import Any
 
 __all__ = ["Progress"]
@@ -46,8 +45,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

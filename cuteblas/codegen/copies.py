@@ -14,10 +14,10 @@ from ..layout import ComposedLayout, Swizzle, Tensor, size
 from ..layout.inttuple import divides
 from ..layout.symbolic import Condition, IntLike, Var, all_of, bits_of
 from .builder import CopyAtom, Guard, KernelBuilder
-from .engine import CodegenError, Element, Pointer, static_extents
+from .engine import CodegenError, Element, Pointer, Space, static_extents
 from .intrinsics import Argument
 
-__all__ = ["Covering", "CpAsync", "Ldmatrix", "StoreAsync", "Vector"]
+__all__ = ["Covering", "CpAsync", "Ldmatrix", "StoreAsync", "Vector", "expect_words"]
 
 _MOST_BYTES = 16                    # of a vector, and of a row that ldmatrix loads
 _REGISTERS = 4                      # that one ldmatrix fills
@@ -236,13 +236,19 @@ class StoreAsync(CopyAtom):
         CodegenError
             If the operands are not a register word and shared memory.
         """
-        spaces = source.engine.space, target.engine.space
-        if spaces != ("rmem", "smem") or any(x.engine.dtype.bytes != _WORD or size(x.layout) != 1
-                                             for x in (source, target)):
-            raise CodegenError(
-                f"StoreAsync stores a word of 4 bytes from a register to shared memory, got {source} to {target}"
-            )
+        expect_words("rmem", source, "smem", target, source, target)
+        if size(source.layout) != 1 or size(target.layout) != 1:
+            raise CodegenError(f"StoreAsync stores one word, got {source} to {target}")
         k.do("store_async", target(0), source(0), self.rank, self.barrier)
+
+
+def expect_words(source_space: Space, source: Tensor, target_space: Space, target: Tensor,
+                 *words: Tensor) -> None:
+    """Refuse a copy between other kinds of memory, or of tensors whose elements are not words."""
+    if (source.engine.space, target.engine.space) != (source_space, target_space) or any(
+            x.engine.dtype.bytes != _WORD for x in words):
+        raise CodegenError(f"words of {_WORD} bytes are copied from {source_space} to "
+                           f"{target_space}, got {source} to {target}")
 
 
 def _prove_vector(tensor: Tensor, width: int) -> None:

@@ -15,6 +15,7 @@ from math import gcd
 from ..layout import Layout, Tensor, counting_iterator, make_layout, size
 from ..layout.symbolic import IntLike, bits_of, is_static
 from .builder import CopyAtom, KernelBuilder
+from .copies import expect_words
 from .engine import CodegenError, Pointer, static_extents
 from .tiled import TiledCopy
 
@@ -57,12 +58,7 @@ class CpAsyncPart(CopyAtom):
         CodegenError
             If they are not words from global to shared memory.
         """
-        spaces = source.engine.space, target.engine.space
-        if spaces != ("gmem", "smem") or any(x.engine.dtype.bytes != _WORD
-                                             for x in (source, target)):
-            raise CodegenError(
-                f"words of {_WORD} bytes are copied from global to shared memory, got {source} to {target}"
-            )
+        expect_words("gmem", source, "smem", target, source, target)
         with k.loops(static_extents(source)) as at:
             k.do("cp_async_part", target(*at), source(*at), self.nbytes, of=1)
 
@@ -99,7 +95,7 @@ class CutWords(CopyAtom):
         CodegenError
             If they are not words from shared memory to registers.
         """
-        _expect_loads(source, target)
+        expect_words("smem", source, "rmem", target, target)
         with k.loops(static_extents(source)) as at:
             word = source(*at)
             k.count(word, 1, "load_shared")
@@ -134,20 +130,12 @@ class JoinPairs(CopyAtom):
         packed, *rest = static_extents(source)
         if packed != _PACKED or source.engine.dtype.bytes * packed != _WORD:
             raise CodegenError(f"a word has {_PACKED} elements, got {source}")
-        _expect_loads(source, target)
+        expect_words("smem", source, "rmem", target, target)
         with k.loops(rest) as at:
             pair = tuple(source(i, *at) for i in range(packed))
             for element in pair:
                 k.count(element, 1, "load_shared")
             k.do("load_shared_pair", target(*at), *pair)
-
-
-def _expect_loads(source: Tensor, target: Tensor) -> None:
-    if (source.engine.space, target.engine.space) != ("smem",
-                                                      "rmem") or target.engine.dtype.bytes != _WORD:
-        raise CodegenError(
-            f"words of {_WORD} bytes are loaded from shared memory into registers, got {source} to {target}"
-        )
 
 
 @dataclass(frozen=True)

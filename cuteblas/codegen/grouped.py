@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Literal
 
 from .._dtypes import DType, dtype
@@ -166,8 +167,5 @@ def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:
     ([0, 4, 6], 11)
     """
     entries = 1 << max(1, (len(blocks) - 1).bit_length())
-    before, total = [], 0
-    for count in blocks:
-        before.append(total)
-        total += count
+    *before, total = accumulate(blocks, initial=0)
     return [*before, *[2**62] * (entries - len(before))], total

@@ -30,8 +30,8 @@ from ..layout import (
     ScaledBasis,
     Tensor,
     make_identity_layout,
+    unflatten,
 )
-from ..layout.inttuple import transform_leaf
 from ..layout.symbolic import IntLike, Var, entry, is_static
 
 if TYPE_CHECKING:
@@ -147,11 +147,9 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
         else:
             functions[mode], start[mode] = part, first
     offset = ArithTuple(*start, k.let(f"{name}_offset", base))
-    shapes, strides = iter(leaf.full_shape for leaf in leaves), iter(leaf.full_stride
-                                                                     for leaf in leaves)
-    return ComposedLayout(_Sum(tuple(functions)), offset,
-                          Layout(transform_leaf(inner.shape, lambda _: next(shapes)),
-                                 transform_leaf(inner.shape, lambda _: next(strides))))
+    shape = unflatten((leaf.full_shape for leaf in leaves), inner.shape)
+    stride = unflatten((leaf.full_stride for leaf in leaves), inner.shape)
+    return ComposedLayout(_Sum(tuple(functions)), offset, Layout(shape, stride))
 
 
 class _Leaf:

@@ -438,7 +438,7 @@ class WgmmaRegisterMma(Partitions):
         ones read together first.
         """
         rows, (shape, stride, half) = 64 * self.groups, self._eight
-        threads = (4, *shape, 4, self.groups), (rows * (4 if self.k_major else 2), *stride, 16, 64)
+        threads = (4, *shape, 4, self.groups), (rows * self.width, *stride, 16, 64)
         values = ((2, 2, 2), (rows, 2 * rows, half)) if self.k_major else ((2, 2, 2), (half, rows, 8 * rows))
         return Layout((threads[0], values[0]), (threads[1], values[1]))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import local
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 
 from ..array.wrapper import ndarray, unwrapped, wrap
 from ..engines.dispatch import kind_of
+from ..engines.settings import Backend
 from ..functions import ascontiguousarray, backend, copy, einsum, matmul, tensordot
 from ..functions.signatures import Precision
 
@@ -59,7 +60,7 @@ class Term:
     dtype: str
     sums: str
     precision: Precision | None = None
-    backend: str | None = None
+    backend: Backend | None = None
     conj: bool = False
     alone: bool = False
     last: bool = False
@@ -69,7 +70,7 @@ class Term:
         """The sum so far, or nothing, and this product."""
         ours = any(type(x) is ndarray for x in (so_far, *chunks))
         before, *given = unwrapped((so_far, *chunks))
-        with _backend(self.backend):
+        with nullcontext() if self.backend is None else backend(self.backend):
             arrays = _settled(given)
             if self.operands is not None:
                 arrays = [arrays[i] for i in self.operands]
@@ -112,10 +113,6 @@ def _keep_pace() -> None:
     _running.events.append(event)
     if len(_running.events) > _AHEAD:
         _running.events.popleft().synchronize()
-
-
-def _backend(name: Any) -> AbstractContextManager[None]:
-    return nullcontext() if name is None else backend(name)
 
 
 def _settled(chunks: Sequence[Any]) -> list[Any]:

@@ -83,8 +83,8 @@ def matmul(a: Any, b: Any) -> Array:
             "matmul: Input operand does not have enough dimensions (has 0, gufunc core with signature "
             "(n?,k),(k,m?)->(n?,m?) requires 1)"
         )
-    k_of_b = b.shape[-2] if b.ndim > 1 else b.shape[0]
-    if a.shape[-1] != k_of_b and not (np.isnan(a.shape[-1]) or np.isnan(k_of_b)):
+    k_of_b, = b.shape[-2:][:1]
+    if a.shape[-1] != k_of_b and not np.isnan(a.shape[-1] + k_of_b):
         raise ValueError(
             f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
             f"(n?,k),(k,m?)->(n?,m?) (size {k_of_b} is different from {a.shape[-1]})"
@@ -237,7 +237,7 @@ def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]],
 
 
 # -- graphs ----------------------------------------------------------------------------------------
-def _settings() -> tuple[Any, str | None]:
+def _settings() -> tuple[Any, Any]:
     """The precision and the backend of Dask's configuration when a product is built."""
     precision, backend = (dask.config.get(f"cuteblas.{name}", None)
                           for name in ("precision", "backend"))

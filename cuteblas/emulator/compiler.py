@@ -212,11 +212,8 @@ def _run(command: list[str], source: str, doing: str, seconds: float = inf) -> t
 def _end(compiler: subprocess.Popen[str]) -> None:
     """End a compiler: asked to, it removes its temporary files."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(compiler.pid, number)
-            compiler.wait(INTERVAL)
-        except (ProcessLookupError, PermissionError):
+        with suppress(subprocess.TimeoutExpired):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(compiler.pid, number)
+                compiler.wait(INTERVAL)
             return
-        except subprocess.TimeoutExpired:
-            continue
-        return

@@ -7,8 +7,9 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -178,40 +179,35 @@ class AccessCount:
     partial: int
 
 
-class _Extent3(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint) for name in "xyz"]
+class _Extent3(Structure):
+    _fields_ = [(name, c_uint) for name in "xyz"]
 
 
-class _Coordinates(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("thread", "block", "block_extent", "grid")]
+class _Coordinates(Structure):
+    _fields_ = [(name, c_void_p) for name in ("thread", "block", "block_extent", "grid")]
 
 
-class _Window(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("address", ctypes.c_uint64), ("low", ctypes.c_uint64),
-                ("high", ctypes.c_uint64), ("writable", ctypes.c_int), ("written", ctypes.c_void_p)]
+class _Window(Structure):
+    _fields_ = [("name", c_char_p), ("address", c_uint64), ("low", c_uint64), ("high", c_uint64),
+                ("writable", c_int), ("written", c_void_p)]
 
 
-class _AccessCount(ctypes.Structure):
-    _fields_ = [("line", ctypes.c_int), ("bytes", ctypes.c_int), ("shared", ctypes.c_int),
-                ("write", ctypes.c_int), ("requests", ctypes.c_uint64),
-                ("transactions", ctypes.c_uint64), ("ideal", ctypes.c_uint64),
-                ("partial", ctypes.c_uint64)]
+class _AccessCount(Structure):
+    _fields_ = [("line", c_int), ("bytes", c_int), ("shared", c_int), ("write", c_int),
+                ("requests", c_uint64), ("transactions", c_uint64), ("ideal", c_uint64),
+                ("partial", c_uint64)]
 
 
-class _Launch(ctypes.Structure):
-    _fields_ = [("kernel", ctypes.c_char_p), ("library", ctypes.c_char_p),
-                ("entry", ctypes.c_void_p), ("coordinates", _Coordinates),
-                ("arguments", ctypes.c_void_p), ("windows", ctypes.POINTER(_Window)),
-                ("window_count", ctypes.c_int), ("threads", ctypes.c_int),
-                ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
-                ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
-                ("residents", ctypes.c_int), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64),
-                ("counting", ctypes.c_int), ("slice", ctypes.c_double),
-                ("endless", ctypes.c_double), ("finished", ctypes.c_uint64),
-                ("total", ctypes.c_uint64), ("message", ctypes.c_char_p),
-                ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
-                ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int),
-                ("count_size", ctypes.c_int),]
+class _Launch(Structure):
+    _fields_ = [("kernel", c_char_p), ("library", c_char_p), ("entry", c_void_p),
+                ("coordinates", _Coordinates), ("arguments", c_void_p),
+                ("windows", POINTER(_Window)), ("window_count", c_int), ("threads", c_int),
+                ("shared_bytes", c_int), ("grid", _Extent3), ("cluster", _Extent3),
+                ("clusters", POINTER(c_uint64)), ("cluster_count", c_uint64), ("residents", c_int),
+                ("shuffled", c_int), ("seed", c_uint64), ("counting", c_int), ("slice", c_double),
+                ("endless", c_double), ("finished", c_uint64), ("total", c_uint64),
+                ("message", c_char_p), ("message_capacity", c_int), ("error_line", c_int),
+                ("counts", POINTER(_AccessCount)), ("count_capacity", c_int), ("count_size", c_int)]
 
 
 # The runtime keeps the running block in one place, so launches take turns.
@@ -224,11 +220,11 @@ def _runtime() -> ctypes.CDLL:
     headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
     library = build((_FOLDER / "runtime.cpp").read_text("utf-8"),
                     "the emulator's runtime, once for this machine", headers=headers)
-    library.cuteblas_runtime_table.restype = ctypes.c_void_p
-    library.cuteblas_launch.argtypes = [ctypes.POINTER(_Launch)]
+    library.cuteblas_runtime_table.restype = c_void_p
+    library.cuteblas_launch.argtypes = [POINTER(_Launch)]
     library.cuteblas_continue.argtypes = []
-    library.cuteblas_translate.argtypes = [ctypes.POINTER(_Launch), ctypes.c_uint]
-    library.cuteblas_translate.restype = ctypes.c_uint64
+    library.cuteblas_translate.argtypes = [POINTER(_Launch), c_uint]
+    library.cuteblas_translate.restype = c_uint64
     return library
 
 
@@ -267,29 +263,28 @@ def compile(kernel: GeneratedKernel) -> EmulatedKernel:
     >>> y[:4]
     array([31, 30, 29, 28], dtype=int32)
     """
-    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes,
-                    kernel.cluster, kernel.registers)
+    return _compile(kernel)
 
 
 @cache
-def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int,
-             cluster: tuple[int, int, int], registers: tuple[tuple[str, str],
-                                                             ...]) -> EmulatedKernel:
-    arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])" for i, p in enumerate(params))
-    marked = body
-    for declaration, registers_name in registers:
+def _compile(kernel: GeneratedKernel) -> EmulatedKernel:
+    name, marked = kernel.name, kernel.body
+    arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])"
+                          for i, p in enumerate(kernel.params))
+    for declaration, registers_name in kernel.registers:
         marked = marked.replace(declaration, f"{declaration} cb::unset({registers_name});")
     includes = {f'#include "{row.emulator}"\n' for row in INTRINSICS.values()
-                if f"cb::{row.name}" in body}
+                if f"cb::{row.name}" in kernel.body}
     source = (
         f'#include "device.h"\n{"".join(sorted(includes))}#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
         f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n'
     )
     library = build(source, f"kernel {name}", flags=_FLAGS)
     coordinates = _Coordinates()
-    library.cuteblas_bind.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Coordinates)]
+    library.cuteblas_bind.argtypes = [c_void_p, POINTER(_Coordinates)]
     library.cuteblas_bind(_runtime().cuteblas_runtime_table(), ctypes.byref(coordinates))
-    return EmulatedKernel(name, body, params, threads, shared_bytes, cluster, library, coordinates)
+    return EmulatedKernel(name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes,
+                          kernel.cluster, library, coordinates)
 
 
 def _run(library: ctypes.CDLL, launch: _Launch, name: str) -> int:
@@ -398,43 +393,37 @@ class EmulatedKernel:
             raise ValueError(
                 f"a block of a cluster consists of whole warps in the emulator, got {self.threads} threads"
             )
-        launch = _Launch()
         windows: list[_Window] = []
         tables: list[_TranslatedTable] = []
         values = [self._encode(param, arg, windows, tables)
                   for param, arg in zip(self.params, args, strict=True)]
-        launch.windows = (_Window * max(len(windows), 1))(*windows)
-        launch.window_count = len(windows)
-        launch.kernel, launch.library = self.name.encode(), os.fsencode(getattr(self._library, "kept", ""))
-        launch.entry = ctypes.cast(self._library.cuteblas_entry, ctypes.c_void_p).value
-        launch.coordinates = self._coordinates
-        launch.threads, launch.shared_bytes, launch.grid = self.threads, self.shared_bytes, _Extent3(*extents)
-        launch.cluster = _Extent3(*self.cluster)
+        message = ctypes.create_string_buffer(_MESSAGE_CAPACITY)
+        counts = (_AccessCount * (_COUNT_CAPACITY if count else 1))()
+        launch = _Launch(
+            kernel=self.name.encode(), library=os.fsencode(getattr(self._library, "kept", "")),
+            entry=ctypes.cast(self._library.cuteblas_entry, c_void_p).value,
+            coordinates=self._coordinates, windows=(_Window * max(len(windows), 1))(*windows),
+            window_count=len(windows), threads=self.threads, shared_bytes=self.shared_bytes,
+            grid=_Extent3(*extents), cluster=_Extent3(*self.cluster),
+            residents=residents or (1 if seed is None else _RESIDENTS), shuffled=seed is not None,
+            seed=(seed or 0) % 2**64, counting=count, slice=INTERVAL, endless=_ENDLESS_S,
+            message=ctypes.addressof(message), message_capacity=_MESSAGE_CAPACITY,
+            counts=counts, count_capacity=_COUNT_CAPACITY
+        )
         if blocks is not None:
             indices = list(dict.fromkeys(self._cluster_of(_linear(block, extents), extents)
                                          for block in blocks))
-            launch.clusters = (ctypes.c_uint64 * max(len(indices), 1))(*indices)
+            launch.clusters = (c_uint64 * max(len(indices), 1))(*indices)
             launch.cluster_count = len(indices)
-        launch.residents = residents or (1 if seed is None else _RESIDENTS)
-        launch.shuffled, launch.seed = seed is not None, (seed or 0) % 2**64
-        message = ctypes.create_string_buffer(_MESSAGE_CAPACITY)
-        launch.message, launch.message_capacity = ctypes.addressof(message), _MESSAGE_CAPACITY
-        counts = (_AccessCount * (_COUNT_CAPACITY if count else 1))()
-        launch.counting, launch.counts, launch.count_capacity = count, counts, _COUNT_CAPACITY
         library = _runtime()
         with _turn:
+            seen = partial(library.cuteblas_translate, ctypes.byref(launch))
             for table in tables:
-                table.translate(
-                    lambda window: library.cuteblas_translate(ctypes.byref(launch), window)
-                )
+                table.translate(seen)
             storage = [_aligned(value if isinstance(value, bytes)
-                                else library.cuteblas_translate(ctypes.byref(launch),
-                                                                value).to_bytes(8, "little"))
-                       for value in values]
-            addresses = (ctypes.c_void_p * max(len(storage),
-                                               1))(*(address for address, _ in storage))
+                                else seen(value).to_bytes(8, "little")) for value in values]
+            addresses = (c_void_p * max(len(storage), 1))(*(address for address, _ in storage))
             launch.arguments = ctypes.addressof(addresses)
-            launch.slice, launch.endless = INTERVAL, _ENDLESS_S
             code = _run(library, launch, self.name)
         if code:
             raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
@@ -501,7 +490,7 @@ class _TranslatedTable:
 
     def translate(self, seen: Callable[[int], int]) -> None:
         """Replace addresses, once all windows are known."""
-        words = (ctypes.c_uint64 * self._words).from_address(self._address)
+        words = (c_uint64 * self._words).from_address(self._address)
         lowest = min((window.low for window in self._windows.values()), default=0)
         end = max((window.high for window in self._windows.values()), default=0)
         for i, word in enumerate(words):

@@ -80,8 +80,7 @@ from .inttuple import (
                    wrap,
                    zero_of,
 )
-from .pictures import (
-                   Figure,
+from .pictures.drawings import (
                    bank_picture,
                    copy_picture,
                    draw,
@@ -91,6 +90,7 @@ from .pictures import (
                    to_svg,
                    tv_picture,
 )
+from .pictures.figure import Figure
 from .show import layout_table, print_layout, print_tensor, tensor_table, tv_table
 from .swizzle import ComposedLayout, Swizzle, make_swizzle
 from .symbolic import Expr, Var

@@ -18,9 +18,8 @@ from ..kernels.gemm.simt import TileShape
 from ..kernels.gemm.skinny import SkinnyConfig
 from ..kernels.gemm.split import GemmSplitConfig
 from ..kernels.gemm.wgmma import WgmmaConfig
-from ..layout import size
+from ..layout import Figure, size
 from ..layout.banks import BANKS, bank_of
-from ..layout.pictures import Figure
 from ..layout.pictures.colours import by_bank, by_thread
 from ..layout.pictures.grids import Cell, Grid, grid_of
 from .floors import duration, estimate

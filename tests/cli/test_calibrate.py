@@ -31,7 +31,7 @@ def fitted(machine, samples):
     first, last = calibrate.ends(600)
     problems = calibrate.measured(machine, samples, first)
     before = calibrate.summary(calibrate.regrets(problems, machine.device))
-    _costs, found = calibrate.fitted(machine, problems, samples, last)
+    _costs, found = calibrate.fitted(machine, problems, last)
     return problems, before, calibrate.summary(found)
 
 

@@ -94,7 +94,7 @@ def test_doctor_asks_the_driver_itself(version, extra, found, monkeypatch):
     """Without CuPy, which extra fits is the driver's to say."""
     monkeypatch.setattr(doctor, "_cuda_of_driver", lambda: version)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    (cupy,), (driver,) = doctor._cupy("CuPy"), doctor._driver("CUDA driver")
+    (cupy,), (driver,) = doctor._cupy(), doctor._driver()
     assert f"pip install 'cuteblas[{extra}" in cupy.remedy and cupy.remedy.count(
         "cuteblas["
     ) == 1 + ("or" in extra)
@@ -102,7 +102,7 @@ def test_doctor_asks_the_driver_itself(version, extra, found, monkeypatch):
 
 
 def test_doctor_survives_a_broken_part(monkeypatch, capsys):
-    def broken(name):
+    def broken():
         raise OSError("the library is damaged")
         yield
     monkeypatch.setitem(doctor._CHECKS, "CuPy", broken)
@@ -117,19 +117,19 @@ def test_doctor_describes_devices(monkeypatch):
     from cuteblas.planning.problem import H200
 
     monkeypatch.setattr(doctor, "device_info", lambda ordinal: H200)
-    found = list(doctor._driver("CUDA driver"))
-    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "costs of 0",
-                                                   "device 1", "costs of 1", "host rates"]
+    found = list(doctor._driver())
+    assert [finding.name for finding in found] == ["", "device 0", "costs of 0", "device 1",
+                                                   "costs of 1", "host rates"]
     assert found[0].text == "runs CUDA 13.1 and older, 2 devices"
     assert found[1].text == "NVIDIA H200, sm_90, 132 multiprocessors at 1980 MHz, 4286 GB/s in a copy, 227 KiB of shared memory"
     assert found[2].text == "measured on this kind of card, shipped with cuteblas"
     assert not any(finding.remedy for finding in found[:-1])
     assert found[-1].text.startswith("estimated") and "calibrate --host" in found[-1].remedy
     monkeypatch.setattr(doctor, "host_costs", lambda: None)
-    assert list(doctor._driver("CUDA driver"))[-1] == doctor.Finding("host rates",
-                                                                     "measured by calibrate --host")
-    scaled = doctor._costs("costs", DEVICES["a100"])
+    assert list(doctor._driver())[-1] == doctor.Finding("measured by calibrate --host",
+                                                        name="host rates")
+    scaled = doctor._costs(DEVICES["a100"])
     assert "scaled from NVIDIA H200 by clock" in scaled.text and "calibrate measures this card" in scaled.remedy
     own = replace(DEVICES["a100"], costs=replace(default_costs(), device=DEVICES["a100"].name,
                                                  origin="a100.json"))
-    assert doctor._costs("costs", own) == doctor.Finding("costs", "measured here: a100.json")
+    assert doctor._costs(own) == doctor.Finding("measured here: a100.json")

@@ -181,12 +181,18 @@ def test_the_emulator_of_the_environment_is_not_given_large_products(no_gpu, no_
 
 
 def test_wrong_results_are_said_and_end_with_status_1(fake_gpu, saved, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "matmul", lambda a, b: np.matmul(a, b) * np.float32(1.01))
+    def matmul(a, b):
+        return np.matmul(a, b) * np.float32(1.01)
+
+    def ascontiguousarray(x):
+        return x
+
+    monkeypatch.setattr(demo, "matmul", matmul)
     name = saved("x", np.ones((40, 30), "f4"))
     assert main(["demo", name]) == 1
     text = capsys.readouterr().out
     assert "result WRONG" in " ".join(text.split()) and "1 of 2 results are WRONG" in text
-    monkeypatch.setattr(demo, "ascontiguousarray", lambda x: x)
+    monkeypatch.setattr(demo, "ascontiguousarray", ascontiguousarray)
     assert main(["demo", name]) == 1
     assert "NOT all 1200 elements are where NumPy puts them" in capsys.readouterr().out
 
