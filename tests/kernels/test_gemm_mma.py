@@ -219,6 +219,7 @@ def one_tile(monkeypatch):
     return choose
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("dtype, tile", THIN, ids=lambda x: x if isinstance(x, str)
                          else f"{x.m}x{x.n}")
@@ -394,6 +395,7 @@ COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
            *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.min_blocks}")
 def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):

@@ -471,6 +471,7 @@ def test_several_tiles_and_stages(engine, monkeypatch):
         np.testing.assert_array_equal(other, results[0])
 
 
+@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("orders", ["CC", "FC", "CF", "FF"])
 def test_offsets_of_64_bits(engine, monkeypatch, element, orders):
