@@ -370,6 +370,7 @@ def test_no_bank_conflicts(dtype, orders):
                                         for text in shared.values()), (tile, shared)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2),
                                             (40, 21, 33, "w")])

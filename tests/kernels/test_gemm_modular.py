@@ -155,6 +155,7 @@ def test_moduli_are_pairwise_coprime_and_bytes():
     assert product_of(EXACT) * 255 * EXACT < 2**95 <= product_of(EXACT + 1) * 255 * (EXACT + 1) * 2
 
 
+@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch",
                          [(130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()),
