@@ -433,6 +433,7 @@ def test_epilogues(engine):
     np.testing.assert_allclose(c.view, a.view @ b.view + added.view, rtol=0, atol=1e-13)
 
 
+@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_blocks_of_c_are_the_whole(engine, monkeypatch, element, batch):

@@ -282,6 +282,7 @@ def test_gated_slices_are_added_by_few_blocks(engine):
     np.testing.assert_array_equal(c, native)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("span, expected", [(60, "bf16x6"), (140, "ieee")])
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("multiprocessors, cluster", [(1, 1), (3, 2), (5, 4)])
