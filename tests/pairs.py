@@ -2,37 +2,42 @@
 each two values meet.
 
 ``pytest --product`` runs the whole product. A test with one or two parameters runs in full, and a
-list of cases in one ``parametrize`` is one parameter. The emulator and a GPU run the same sample.
+list of cases in one ``parametrize`` is one parameter. The emulator and a GPU run the same sample,
+unless the test is marked ``each_value``: every case compiles kernels of its own, and the emulator
+runs each value of a parameter once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from itertools import combinations
 
 import pytest
 
-__all__ = ["SAMPLED", "sample", "without_the_rest"]
+__all__ = ["SAMPLED", "each_value", "sample", "without_the_rest"]
 
 SAMPLED = ("tests/kernels/", "tests/blas/")
 """Where a test with three parameters or more is sampled."""
 
+Row = tuple[Hashable, ...]
+
 
 def without_the_rest(items: list[pytest.Item]) -> list[pytest.Item]:
     """The tests without those whose pairs of parameters others have."""
-    tests: dict[str, dict[tuple[str, ...], None]] = {}
+    tests: dict[tuple[str, Callable[[list[Row]], list[Row]]], dict[Row, None]] = {}
     for item in items:
         if item.nodeid.startswith(SAMPLED):
             tests.setdefault(_test(item), {})[_values(item)] = None
-    samples = {test: set(sample(list(rows))) for test, rows in tests.items()}
+    samples = {test: set(test[1](list(rows))) for test, rows in tests.items()}
     return [item for item in items if (rows := samples.get(_test(item))) is None
             or _values(item) in rows]
 
 
-def sample(rows: list[tuple[Hashable, ...]]) -> list[tuple[Hashable, ...]]:
+def sample(rows: list[Row]) -> list[Row]:
     """Few of the rows, with each pair of values of two columns that any row has: those first that
     have the most new ones."""
-    pairs = {row: set(combinations(enumerate(row), 2)) or {row} for row in rows}
+    pairs = {row: _pairs(row) for row in rows}
     taken, seen = [], set()
     for new in range(max(map(len, pairs.values()), default=0), 0, -1):
         for row, own in pairs.items():
@@ -42,8 +47,33 @@ def sample(rows: list[tuple[Hashable, ...]]) -> list[tuple[Hashable, ...]]:
     return taken
 
 
-def _test(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
+def each_value(rows: list[Row]) -> list[Row]:
+    """Few of the rows, with each value of a column that any row has, about equally often, and many
+    pairs."""
+    taken: list[Row] = []
+    times: Counter[Hashable] = Counter()
+
+    def worth(row: Row) -> tuple[int, int, int]:
+        values = [times[value] for value in enumerate(row)]
+        return values.count(0), sum(not times[pair] for pair in _pairs(row)), -sum(values)
+
+    while worth(row := max(rows, key=worth))[0]:
+        taken.append(row)
+        times.update(enumerate(row))
+        times.update(_pairs(row))
+    return taken
+
+
+def _pairs(row: Row) -> set[Hashable]:
+    return set(combinations(enumerate(row), 2)) or {row}
+
+
+def _test(item: pytest.Item) -> tuple[str, Callable[[list[Row]], list[Row]]]:
+    """The test function, and what it runs of its rows."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    emulated = params.get("engine", params.get("backend")) == "emulator"
+    few = emulated and item.get_closest_marker("each_value")
+    return item.nodeid.partition("[")[0], each_value if few else sample
 
 
 def _values(item: pytest.Item) -> tuple[str, ...]:

@@ -20,5 +20,15 @@ def test_every_pair_is_in_the_sample(extents):
     assert sorted(sample) == rows if len(extents) < 3 else len(sample) < len(rows)
 
 
+@pytest.mark.parametrize("extents", [(1,), (3, 4), (2, 3, 7), (5, 1, 5, 2), (2,) * 7], ids=str)
+def test_each_value_is_in_the_smaller_sample(extents):
+    rows = list(product(*map(range, extents)))
+    found = pairs.each_value(rows)
+    assert len(found) == max(extents) and set(found) <= set(rows)
+    for column, n in zip(zip(*found, strict=True), extents, strict=True):
+        assert set(column) == set(range(n)) and max(map(column.count, column)) <= -(-len(found) // n) + 1
+
+
 def test_what_is_asked_for_alone_is_run():
     assert pairs.sample([(3, 1, 2)]) == [(3, 1, 2)] and pairs.sample([]) == []
+    assert pairs.each_value([(3, 1, 2)]) == [(3, 1, 2)]

@@ -95,7 +95,7 @@ constexpr bool is_integer = same<T, signed char> || same<T, unsigned char> || sa
                             same<T, int> || same<T, unsigned> || same<T, long long> || same<T, unsigned long long>;
 
 template <class To, class From>
-To bit_cast(From const& value) {
+[[gnu::always_inline]] inline To bit_cast(From const& value) {
     static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
     To result;
     __builtin_memcpy(&result, &value, sizeof(To));
@@ -165,7 +165,7 @@ void expect_delivered(T const& value, Site site) {
 
 // Whether a value is what a register holds before it is set. Real types may have changed its sign.
 template <class T>
-bool is_unset(T const& value) {
+[[gnu::always_inline]] inline bool is_unset(T const& value) {
     if constexpr (is_complex<T>) {
         return is_unset(value.re) || is_unset(value.im);
     } else if constexpr (sizeof(T) == 8) {
@@ -181,13 +181,13 @@ bool is_unset(T const& value) {
 }
 
 template <class T>
-void expect_set(T const& value, Site site) {
+[[gnu::always_inline]] inline void expect_set(T const& value, Site site) {
     if (is_unset(value)) cuteblas_runtime->register_unset(site.line);
 }
 
 // Shorter types are looked at by the word. Shared memory may get what is not set, as of rows that do not exist; it is the same there.
 template <int N, class T>
-void expect_all_set(T const* r, Site site) {
+[[gnu::always_inline]] inline void expect_all_set(T const* r, Site site) {
     if constexpr (sizeof(T) == 16 && !is_complex<T>) {
         struct Halves {
             uint64 half[2];

@@ -34,7 +34,7 @@ _RESIDENTS = 4              # clusters that run in turns where the order is shuf
 _ENDLESS_S = 10.0           # of processor time in which no thread waits or ends
 # The compiler's checks call functions of these headers, which name the faulty line; its own library
 # is not linked.
-_FLAGS = ("-g1", "-fsanitize=bounds,object-size,integer-divide-by-zero,shift-exponent",
+_FLAGS = ("-Og", "-g1", "-fsanitize=bounds,object-size,integer-divide-by-zero,shift-exponent",
           "-nodefaultlibs")
 _PAUSED = -1             # what a launch returns instead of an error when it lets Python look around
 _FOLDER = Path(__file__).parent

@@ -53,29 +53,30 @@ def check(name, result, before, a, alpha, b, beta, trans, lower):
     np.testing.assert_array_equal(result[~written], there[~written])
 
 
-@pytest.mark.parametrize("backend", ["numpy", "emulator"])
+@pytest.mark.each_value
 @pytest.mark.parametrize("routine", [*RANK_K, *RANK_2K], ids=lambda f: f.__name__)
-def test_triangles_transpositions_and_targets(routine, backend):
+@pytest.mark.parametrize("trans, lower, overwrite, order", [(0, 0, 0, "C"), (1, 1, 1, "F"),
+                                                            (0, 1, 1, "C"), (1, 0, 0, "F")])
+@pytest.mark.parametrize("backend", ["numpy", "emulator"])
+def test_triangles_transpositions_and_targets(routine, backend, trans, lower, overwrite, order):
     if backend == "emulator" and not cuteblas.emulator.available():
         pytest.skip(cuteblas.emulator.why_unavailable())
     name, rng = routine.__name__, np.random.default_rng(1)
     kind, twice = TYPE[name[0]], "2k" in name
     alpha = 1.5 - 0.5j if kind in "FD" and (twice or "sy" in name) else 1.5
-    for trans, lower, overwrite, order in ((0, 0, 0, "C"), (1, 1, 1, "F"), (0, 1, 1, "C"),
-                                           (1, 0, 0, "F")):
-        trans = 2 * trans if name[1:3] == "he" else trans
-        a, b = (of_type(rng, kind, *((17, 70) if trans else (70, 17))) for _ in "ab")
-        c = np.array(of_type(rng, kind, 70, 70), order=order)
-        before, factors = c.copy(), (a, b) if twice else (a,)
-        with cuteblas.backend(backend):
-            new = routine(alpha, *factors, trans=trans, lower=lower)
-            result = routine(alpha, *factors, -0.5, c, trans=trans, lower=lower,
-                             overwrite_c=overwrite)
-        assert (result is c) == bool(overwrite) and new.flags.f_contiguous
-        if not overwrite:
-            np.testing.assert_array_equal(c, before)
-        check(name, result, before, a, alpha, b if twice else None, -0.5, trans, lower)
-        check(name, new, np.zeros_like(before), a, alpha, b if twice else None, 0, trans, lower)
+    trans = 2 * trans if name[1:3] == "he" else trans
+    a, b = (of_type(rng, kind, *((17, 70) if trans else (70, 17))) for _ in "ab")
+    c = np.array(of_type(rng, kind, 70, 70), order=order)
+    before, factors = c.copy(), (a, b) if twice else (a,)
+    with cuteblas.backend(backend):
+        new = routine(alpha, *factors, trans=trans, lower=lower)
+        result = routine(alpha, *factors, -0.5, c, trans=trans, lower=lower,
+                         overwrite_c=overwrite)
+    assert (result is c) == bool(overwrite) and new.flags.f_contiguous
+    if not overwrite:
+        np.testing.assert_array_equal(c, before)
+    check(name, result, before, a, alpha, b if twice else None, -0.5, trans, lower)
+    check(name, new, np.zeros_like(before), a, alpha, b if twice else None, 0, trans, lower)
 
 
 @pytest.mark.parametrize("routine", [*RANK_K, *RANK_2K], ids=lambda f: f.__name__)

@@ -107,6 +107,7 @@ def test_extreme_values(engine, dtype, value):
     run(engine, a, b)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype, k", [("int8", 2**17 + 200), ("uint8", 2**16 + 2000),
                                       ("uint64", 16384), ("int64", 16640)])
 @pytest.mark.parametrize("value", ["least", "all bits"])
@@ -166,6 +167,7 @@ TILES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaT
          WgmmaTile(2, 256, 4, Cluster(2, 1))]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "int32"])
 def test_shapes_of_tiles(engine, dtype, tile):

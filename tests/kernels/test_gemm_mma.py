@@ -219,6 +219,7 @@ def one_tile(monkeypatch):
     return choose
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("dtype, tile", THIN, ids=lambda x: x if isinstance(x, str)
                          else f"{x.m}x{x.n}")
@@ -369,6 +370,7 @@ def test_no_bank_conflicts(dtype, orders):
                                         for text in shared.values()), (tile, shared)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2),
                                             (40, 21, 33, "w")])
@@ -394,6 +396,7 @@ COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
            *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.min_blocks}")
 def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):

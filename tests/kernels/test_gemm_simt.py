@@ -266,6 +266,7 @@ def test_slices_of_one_chain_take_turns(engine, tile, k):
     assert lost <= 64 + 16, lost
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=2)])
 @pytest.mark.parametrize("k, slices", [(512, 2), (513, 4), (575, 3), (640, 3), (449, 7)])
 def test_turns_of_slices(engine, orders, k, slices):
