@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
 __all__ = ["available", "capturing", "create_context", "device_info", "is_captured", "require_gpu",
-           "start_driver", "why_unavailable"]
+           "why_unavailable"]
 
 
 def why_unavailable() -> str | None:
@@ -89,21 +89,15 @@ def available() -> bool:
     return why_unavailable() is None
 
 
-def start_driver() -> None:
-    """Let the driver load its libraries. Whoever loads another one meanwhile, as imports do, waits
-    for a tenth of a second, and all threads with it."""
-    with suppress(DriverError):
-        driver_function("cuInit", ctypes.c_uint)(0)
-
-
 def create_context() -> None:
-    """Create the context of the first device, which takes a third of a second: by the driver
-    itself, so that CuPy is imported meanwhile. Whatever it refuses, CuPy finds out in its own
-    words."""
+    """Create the context of the first device, by the driver itself. It takes a fifth of a second,
+    in which imports of other threads would be kept from going on, and keep the interpreter.
+    Whatever it refuses, CuPy finds out in its own words."""
     with suppress(DriverError):
         device, context = ctypes.c_int(), ctypes.c_void_p()
         out = ctypes.c_void_p
-        if not driver_function("cuDeviceGet", out, ctypes.c_int)(ctypes.byref(device), 0):
+        if not (driver_function("cuInit", ctypes.c_uint)(0)
+                or driver_function("cuDeviceGet", out, ctypes.c_int)(ctypes.byref(device), 0)):
             driver_function("cuDevicePrimaryCtxRetain", out, ctypes.c_int)(
                 ctypes.byref(context), device
             )
