@@ -16,7 +16,7 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23550, "blas": 20590, "cli": 26460, "codegen": 31150, "dask": 7930,
-    "emulator": 5310, "engines": 48010, "functions": 67470, "kernels": 76660, "layout": 34930,
+    "emulator": 5310, "engines": 48020, "functions": 67470, "kernels": 76660, "layout": 34930,
     "planning": 86150, "runtime": 15080, "tutorial": 5170,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 316, 7, 811
