@@ -207,10 +207,12 @@ class Crossing:
         What moves arrays.
     streams : bool
         Whether other arrays follow soon, so that long pieces keep all threads busy.
+    inner : bool
+        Whether a handler of signals calls in the middle of another way, on which copies may be.
     """
 
-    def __init__(self, ring: Ring | Mover, keeper: Keeper):
-        self.ring, self.streams, self.keeper = ring, False, keeper
+    def __init__(self, ring: Ring | Mover, keeper: Keeper, inner: bool = False):
+        self.ring, self.streams, self.keeper, self.inner = ring, False, keeper, inner
         self.kind: Any = None                           # of its results
         self._noted: set[tuple[int, int]] = set()       # operands that were looked for
         # the addresses of those that have a copy, and what an address is there
@@ -239,7 +241,7 @@ class Crossing:
     def kept(self, x: np.ndarray) -> Any:
         """The elements of an array in the copy of its memory that stays on the device, after
         :meth:`arrived` of all uploads; ``None`` if there is none."""
-        if not self.keeper.limit or not x.dtype.isnative or not is_large(x):
+        if self.inner or not self.keeper.limit or not x.dtype.isnative or not is_large(x):
             return None
         memory = HOST_CUDA.memory(x)
         low, high = (memory.address + end for end in memory.span)
@@ -446,7 +448,8 @@ def crossing() -> Iterator[Crossing]:
         if home.keeper.limit:
             spare_memory(_shrunk)
         # one in a handler of signals comes between the steps of another
-        before, home.way = home.way, (way := Crossing(ring, home.keeper))
+        before = home.way
+        home.way = way = Crossing(ring, home.keeper, before is not None)
         try:
             yield way
             if not way.bytes_down:                      # else they have followed all else

@@ -2,6 +2,7 @@
 they are now. Without a GPU: see :mod:`.test_host_cuda`."""
 
 from importlib import import_module
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -371,3 +372,26 @@ def test_hashes_serve_where_linux_does_not_track(monkeypatch, tmp_path, native, 
             assert keeping.expected([a]) == 0
         a[3, 4] += 1
         assert (cuteblas.matmul(a, b) == np.matmul(a, b)).all()
+
+
+def test_a_handler_of_signals_that_multiplies_while_a_copy_is_on_its_way(link, monkeypatch):
+    """The copy is not there yet, although all of it has been asked for."""
+    a, b = small(80, 70), small(70, 60)
+    cuteblas.matmul(a, b)
+    arrived, begin, goes_on, inside = host_cuda.Crossing.arrived, link._begin, Event(), []
+
+    def late(stream, *given):
+        goes_on.wait(0.1)
+        return begin(stream, *given)
+
+    def handled(way, *given, **named):
+        if not inside:
+            inside.append(True)
+            inside.append(cuteblas.matmul(a, b))
+            goes_on.set()
+        return arrived(way, *given, **named)
+
+    monkeypatch.setattr(link, "_begin", late)
+    monkeypatch.setattr(host_cuda.Crossing, "arrived", handled)
+    assert (cuteblas.matmul(a, b) == a @ b).all()
+    assert (inside[1] == a @ b).all()
