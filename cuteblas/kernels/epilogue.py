@@ -373,7 +373,7 @@ class Epilogue:
     def _loaded(self, m: FusedMatrix, source: Tensor, run: int, inside: Guard | None) -> Tensor:
         """A run of an operand in registers: one element where all are the same."""
         k, name = self.k, f"tCr_{epilogue_role(m.name)}"
-        if run > 1 and any(stride != 0 for stride in flatten(source.layout.stride)):
+        if run > 1 and any(stride != 0 for stride in flatten(source.stride)):
             fragment = k.registers(name, m.dtype, run)
             k.copy(Vector(m.width), source, fragment, guard=inside)
             return fragment

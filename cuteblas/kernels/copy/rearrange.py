@@ -426,7 +426,7 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
         else:
             parts = held[None, i]
         for of_registers, of_memory in _parts(parts, w, word if whole else 1):
-            k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
+            k.copy(Vector(size(of_memory)), of_registers, of_memory)
 
 
 def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
@@ -435,7 +435,7 @@ def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> N
     for i, w in _existing(k, words):
         held = k.registers(f"tDrD_{i}", f"b{8 * config.item}", word)
         for of_registers, of_memory in _parts(held, w, word if whole else 1):
-            k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
+            k.copy(Vector(size(of_memory)), of_memory, of_registers)
         k.copy(Vector(word), held, w.memory)
 
 

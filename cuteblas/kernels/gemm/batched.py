@@ -542,7 +542,7 @@ class _Whole:
             for x in (mine, registers)
         )
         each = side.held[MATRICES] * self._config.tile.whole
-        return Vector(gcd(size(of_memory.layout), max(1, 16 // shared.engine.dtype.bytes),
+        return Vector(gcd(size(of_memory), max(1, 16 // shared.engine.dtype.bytes),
                           each)), of_memory, of_registers
 
     def products(self, sA: Tensor, sB: Tensor) -> None:

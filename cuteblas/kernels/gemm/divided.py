@@ -113,7 +113,7 @@ class Share:
             Multiplying warpgroups.
         """
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
-        block, vectors = self._block, size(total.layout) // _VECTOR
+        block, vectors = self._block, size(total) // _VECTOR
         rounds = next(n for n in range(-(-vectors // _VECTORS_AT_ONCE), vectors + 1)
                       if vectors % n == 0)
         at_once = Layout((_VECTOR, vectors // rounds))

@@ -112,7 +112,7 @@ class _Covered(LoopOperand):
             self._bits = k.let(f"bits_{x}", tiles.bits(early(0, 0, 0, 0)))
             self._part = k.pin(f"tCs{x}", part[_, 0, _, _])
             return
-        held = k.shared(f"s{x}_elements", "b16", 2 * cosize(self._ring.layout),
+        held = k.shared(f"s{x}_elements", "b16", 2 * cosize(self._ring),
                         over=f"s{x}")
         elements = tiles.held_elements(held.engine, tile.stages)
 

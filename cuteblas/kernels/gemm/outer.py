@@ -138,7 +138,7 @@ class _Vector:
         self.k, self.config, self._extents = k, config, extents
         self._a, self._b, self._c = matrices
         width, depth = config.tile.width, config.tile.k
-        pitch = self._pitch = self._c.layout.stride[0]
+        pitch = self._pitch = self._c.stride[0]
         k.comment(
             "The row, counted from the first of a stretch, and the column in which this thread's vector of it begins"
         )
@@ -254,8 +254,8 @@ class _Vector:
 
 def _element(fragment: Tensor, e: IntLike) -> Tensor:
     """One of the elements along the first mode."""
-    return Tensor(fragment.engine + e, Layout((1, *fragment.layout.shape[1:]),
-                                              fragment.layout.stride))
+    return Tensor(fragment.engine + e, Layout((1, *fragment.shape[1:]),
+                                              fragment.stride))
 
 
 def _column(run: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     epilogue = Epilogue(k, config, config.scalars, config.sums)
     rows, length = k.integer("rows", lo=1), k.integer("length", lo=1, multiple=config.sector)
     of_block = k.integer("stretches", lo=1)
-    M, N, pitch = k.extent("m"), k.extent("n"), C.at().layout.stride[0]
+    M, N, pitch = k.extent("m"), k.extent("n"), C.at().stride[0]
     count = k.let("count", ceil_div(M * pitch + (0 if config.whole else config.sector - 1), length))
     part, group, item = tile_of_block(k, (length // width, count), (tile.threads, of_block),
                                       config.batch_modes > 0)

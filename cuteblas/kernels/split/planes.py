@@ -77,7 +77,7 @@ from ..common import (
     vectors_along,
 )
 from ..guard import gate_tag
-from .condition import RECORD, UNBOUNDED
+from .condition import RECORD
 
 __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
@@ -605,12 +605,10 @@ class _Operand:
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
         record = RECORD.registers(k, "record")
-        need, offer = record(0), record(1)
-        k.assign(need, 0.0)
-        k.assign(offer, UNBOUNDED)
+        RECORD.clear(k, record)
         with k.when(all_of(fold.has_row, tile * self.config.tile[0] + row < M)):
-            k.assign(need, k.call("row_need", z, t, total))
-            k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
+            k.assign(record(0), k.call("row_need", z, t, total))
+            k.assign(record(1), k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
             RECORD.leave(k, record, records, block)
@@ -623,7 +621,7 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
     by itself.
     """
     coordinates, (rows, depth) = guard.coordinates[..., step], guard.extents
-    row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
+    row, first = coordinates(*(0 for _mode in range(coordinates.rank)))
     assert depth is not None
     return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout),
                  (rows, k.let(name, depth - first)))
