@@ -23,7 +23,15 @@ from ..codegen import (
     Vector,
     cast,
 )
-from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
+from ..layout import (
+    Layout,
+    Tensor,
+    domain_offset,
+    local_tile,
+    make_identity_tensor,
+    make_tensor,
+    size,
+)
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
 __all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
@@ -297,7 +305,7 @@ def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
     """Set words in device memory to zero, by the threads of a block."""
-    cleared = Tensor(words, Layout((1, count)))
+    cleared = make_tensor(words, (1, count))
     nothing = k.registers("nothing", words.dtype.name, 1)
     k.fill(nothing)
     with k.loop("word", count, start=k.thread, step=k.threads) as word:

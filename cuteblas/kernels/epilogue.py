@@ -16,7 +16,7 @@ from .._dtypes import dtype
 from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, Value, Vector
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
-from ..layout import Layout, Tensor, _, flatten
+from ..layout import Layout, Tensor, _, flatten, make_tensor
 from ..layout.symbolic import Condition, Expr, IntLike, equal, select
 from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
@@ -379,4 +379,4 @@ class Epilogue:
             return fragment
         fragment = k.registers(name, m.dtype, 1)
         k.copy(ELEMENTS, source(0), fragment, when=inside is None or inside.at((0,)))
-        return Tensor(fragment.engine, Layout(run, 0))
+        return make_tensor(fragment.engine, run, 0)

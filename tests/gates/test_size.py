@@ -15,11 +15,11 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3720, "array": 23550, "blas": 20590, "cli": 26460, "codegen": 31150, "dask": 7930,
-    "emulator": 5310, "engines": 47560, "functions": 67470, "kernels": 76660, "layout": 34930,
-    "planning": 86090, "runtime": 14340, "tutorial": 5170,
+    ".": 3720, "array": 23550, "blas": 20590, "cli": 26460, "codegen": 31130, "dask": 7930,
+    "emulator": 5310, "engines": 47560, "functions": 67470, "kernels": 73610, "layout": 34930,
+    "planning": 86090, "runtime": 14340, "tutorial": 5140,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 316, 7, 811
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 316, 7, 808
 WITH_MORE = {"array": 5, "blas": 19, "codegen": 1, "engines": 3, "functions": 7, "layout": 1,
              "planning": 1, "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results

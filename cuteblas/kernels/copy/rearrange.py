@@ -383,7 +383,7 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
     sE = k.shared("sE", element, cosize(config.shared) + border
-                                        + (config.target.word if border else 0))
+                  + (config.target.word if border else 0))
     source.enter(k.let("S_first", first_s), limits)
     sB = domain_offset(border, sE)
     _box_in(k, config, list(source.words(sB)))
@@ -463,7 +463,7 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
     word, lanes, length = config.target.word, config.target.lanes, target.length
     lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
     words = k.shared("sW", f"b{8 * _WORD}", -(-(border + cosize(config.shared)) // word)
-                                                   + 1, over="sE")
+                     + 1, over="sE")
     for r, row in enumerate(target.rows()):
         run = k.let(f"D_begin_{r}", lines.place(target.pointer[row.in_memory]))
         # elements that are not of the run

@@ -413,8 +413,8 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
             if piece.width < words:
                 k.barrier()
             both: tuple[tuple[str, IntLike, Condition], ...] = (("first", 0, at(0) < 0),
-                                                                  ("last", count - 1,
-                                                                   at(count) > I * J))
+                                                                ("last", count - 1,
+                                                                 at(count) > I * J))
             for what, v, outside in both:
                 with k.when(all_of(k.thread < vector, outside)):
                     mine_at = k.let(what, at(v) + k.thread)

@@ -47,6 +47,7 @@ from ...layout import (
     Tensor,
     make_identity_tensor,
     make_layout,
+    make_tensor,
     select,
     size,
 )
@@ -425,7 +426,7 @@ class TransposedTile:
             turned = k.registers(f"tSw{name}", self.word, (self.vl * self.packed, *rest))
             rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
             transpose_words(k, Tensor(fragment.engine, rows),
-                            Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
+                            make_tensor(turned.engine, (self.packed, self.vl, *rest)))
         swizzle = shared.layout.swizzle
         k.copy(Vector(min(self.vl * self.packed, 1 << swizzle.base,
                           _VECTOR // shared.engine.dtype.bytes)), turned, tSsT)

@@ -59,6 +59,7 @@ from ...layout import (
     local_tile,
     make_identity_tensor,
     make_layout,
+    make_tensor,
 )
 from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, maximum, select
 from ..common import (
@@ -730,7 +731,7 @@ class _Fold:
     def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
         """Where the block with this rank stores what it has of a row."""
         shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
-        return Tensor(self._partials[name].engine, Layout(shape, stride))[_, row, rank]
+        return make_tensor(self._partials[name].engine, shape, stride)[_, row, rank]
 
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
@@ -749,8 +750,7 @@ class _Fold:
         k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
         shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
         seen = self._seen(name, shared)
-        own = Tensor(shared.engine, Layout((1, self._rows, parts),
-                                           (0, *self._by_part)))[_, *self._own]
+        own = make_tensor(shared.engine, (1, self._rows, parts), (0, *self._by_part))[_, *self._own]
         return _Part(total, combine, seen, k.pin(f"tPs_{name}", own),
                      k.registers(f"part_{name}", element, 1))
 
