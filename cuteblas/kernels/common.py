@@ -23,7 +23,15 @@ from ..codegen import (
     Vector,
     cast,
 )
-from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
+from ..layout import (
+    Layout,
+    Tensor,
+    domain_offset,
+    local_tile,
+    make_identity_tensor,
+    make_tensor,
+    size,
+)
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
 __all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
@@ -218,13 +226,13 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
     """Words of 4 bytes that begin ``bits`` after those of ``source``, which has one more; the two
     may be one fragment."""
-    with k.each(size(source.layout) - 1) as w:
+    with k.each(size(source) - 1) as w:
         k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 
 
 def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     """The elements of a word of 4 bytes, the first from its lowest bits."""
-    packed, dt = size(target.layout), target.engine.dtype
+    packed, dt = size(target), target.engine.dtype
     for c in range(packed):
         k.assign(target(c), cast(source(0) >> 8 * dt.bytes * c, dt.name))
 
@@ -232,7 +240,7 @@ def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
 def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     """A word from its elements, the first in its lowest bits: the reverse of
     :func:`split_words`."""
-    packed, dt, to = size(source.layout), source.engine.dtype, target.engine.dtype
+    packed, dt, to = size(source), source.engine.dtype, target.engine.dtype
     shifted = [cast(source(c), to.name) << 8 * dt.bytes * c for c in range(packed)]
     k.assign(target(0), reduce(or_, shifted) if packed > 1 else source(0))
 
@@ -252,7 +260,7 @@ def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLi
     the mode.
     """
     total, part = fragments
-    mine, half = k.pin("tRsR", tiled.partition(shared, k.thread)), size(shared.layout[1])
+    mine, half = k.pin("tRsR", tiled.partition(shared, k.thread)), size(shared, 1)
     k.copy(Vector(width), total, mine)
     while half > 1:
         half //= 2
@@ -297,7 +305,7 @@ def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
     """Set words in device memory to zero, by the threads of a block."""
-    cleared = Tensor(words, Layout((1, count)))
+    cleared = make_tensor(words, (1, count))
     nothing = k.registers("nothing", words.dtype.name, 1)
     k.fill(nothing)
     with k.loop("word", count, start=k.thread, step=k.threads) as word:

@@ -16,7 +16,7 @@ from .._dtypes import dtype
 from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, Value, Vector
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
-from ..layout import Layout, Tensor, _, flatten
+from ..layout import Layout, Tensor, _, flatten, make_tensor
 from ..layout.symbolic import Condition, Expr, IntLike, equal, select
 from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
@@ -373,10 +373,10 @@ class Epilogue:
     def _loaded(self, m: FusedMatrix, source: Tensor, run: int, inside: Guard | None) -> Tensor:
         """A run of an operand in registers: one element where all are the same."""
         k, name = self.k, f"tCr_{epilogue_role(m.name)}"
-        if run > 1 and any(stride != 0 for stride in flatten(source.layout.stride)):
+        if run > 1 and any(stride != 0 for stride in flatten(source.stride)):
             fragment = k.registers(name, m.dtype, run)
             k.copy(Vector(m.width), source, fragment, guard=inside)
             return fragment
         fragment = k.registers(name, m.dtype, 1)
         k.copy(ELEMENTS, source(0), fragment, when=inside is None or inside.at((0,)))
-        return Tensor(fragment.engine, Layout(run, 0))
+        return make_tensor(fragment.engine, run, 0)

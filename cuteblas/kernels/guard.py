@@ -36,7 +36,7 @@ from ..codegen import (
     Vector,
     choose,
 )
-from ..layout import Layout, Tensor, _
+from ..layout import Layout, Tensor, _, make_tensor
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
 from .common import ELEMENTS, WARP, butterfly, existing, part_of_tile, vectors_along
 
@@ -132,7 +132,7 @@ class Record:
             folded.append([k.declare(f"{field.name}_{name}", "float32", field.start)
                            for field in self.fields])
             found.append(k.registers(f"found_{name}", "float32", at_once))
-            sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((self.size, count))))))
+            sources.append(k.pin(f"t{name}", mine(make_tensor(pointer, (self.size, count)))))
             exist.append(existing(k, f"t{name}_c", mine, (self.size, count), (None, count)))
         most: IntLike = reduce(maximum, (count for _pointer, count in records.values()))
         with k.loop("i", ceil_div(most, step[1]), unroll=False) as i:
@@ -149,7 +149,7 @@ class Record:
 
     def leave(self, k: KernelBuilder, record: Tensor, records: Pointer, index: IntLike) -> None:
         """Store a record; one thread does this."""
-        k.copy(Vector(self.size), record, Tensor(records, Layout((self.size, index + 1)))[_, index])
+        k.copy(Vector(self.size), record, make_tensor(records, (self.size, index + 1))[_, index])
 
 
 class Verdict:

@@ -287,7 +287,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
                                                                (M, N))
     tCrA, tCrB = k.registers("tCrA", config.a,
                              shape.values[0]), k.registers("tCrB", config.b,
-                                                                   shape.values[1])
+                                                           shape.values[1])
     tCrC = k.registers("tCrC", accumulator, shape.values)
     k.fill(tCrC)
 

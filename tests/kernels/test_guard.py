@@ -93,8 +93,9 @@ def write_all(value, *, checks=False, reports=False, gate=None, element="float32
     m, n = k.extent("m"), k.extent("n")
     verdict = Verdict(k, RECORD, RECORDS) if checks else None
     if verdict:
+        judged = verdict.share()
         with k.when(equal(k.thread, 0)):
-            initialise(k, verdict.share())
+            initialise(k, judged)
         k.barrier()
         with k.when(equal(k.thread // WARP, 1)):
             verdict.make(partial(condition, k), "whether X and Y are alike")

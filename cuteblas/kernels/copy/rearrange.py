@@ -383,7 +383,7 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
     sE = k.shared("sE", element, cosize(config.shared) + border
-                                        + (config.target.word if border else 0))
+                  + (config.target.word if border else 0))
     source.enter(k.let("S_first", first_s), limits)
     sB = domain_offset(border, sE)
     _box_in(k, config, list(source.words(sB)))
@@ -426,7 +426,7 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
         else:
             parts = held[None, i]
         for of_registers, of_memory in _parts(parts, w, word if whole else 1):
-            k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
+            k.copy(Vector(size(of_memory)), of_registers, of_memory)
 
 
 def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
@@ -435,7 +435,7 @@ def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> N
     for i, w in _existing(k, words):
         held = k.registers(f"tDrD_{i}", f"b{8 * config.item}", word)
         for of_registers, of_memory in _parts(held, w, word if whole else 1):
-            k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
+            k.copy(Vector(size(of_memory)), of_memory, of_registers)
         k.copy(Vector(word), held, w.memory)
 
 
@@ -463,7 +463,7 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
     word, lanes, length = config.target.word, config.target.lanes, target.length
     lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
     words = k.shared("sW", f"b{8 * _WORD}", -(-(border + cosize(config.shared)) // word)
-                                                   + 1, over="sE")
+                     + 1, over="sE")
     for r, row in enumerate(target.rows()):
         run = k.let(f"D_begin_{r}", lines.place(target.pointer[row.in_memory]))
         # elements that are not of the run

@@ -260,7 +260,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         f"{item} bytes, tile (J, I) = {config.tile}"
     )
     source, target, first_j = _operands(k, config, "i")
-    J, I = source.layout.shape
+    J, I = source.shape
 
     k.comment("The piece of the target: vectors that cover it, as they lie in shared memory")
     vectors = k.lines("D_vectors", target.engine, word, _VECTOR)
@@ -371,7 +371,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         f"{item} bytes, tile (J, I) = {config.tile}"
     )
     source, target, first_i = _operands(k, config, "j")
-    J, I = source.layout.shape
+    J, I = source.shape
 
     k.comment("The piece of the source: what covers it, and where it lies in shared memory")
     lines = k.lines("S_vectors", source.engine, word, _VECTOR)
@@ -413,8 +413,8 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
             if piece.width < words:
                 k.barrier()
             both: tuple[tuple[str, IntLike, Condition], ...] = (("first", 0, at(0) < 0),
-                                                                  ("last", count - 1,
-                                                                   at(count) > I * J))
+                                                                ("last", count - 1,
+                                                                 at(count) > I * J))
             for what, v, outside in both:
                 with k.when(all_of(k.thread < vector, outside)):
                     mine_at = k.let(what, at(v) + k.thread)

@@ -206,4 +206,4 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
                 for i, e in ((each.i + e, single[None, e]) for e in range(vector)):
                     with k.when(all_of(each.j < J, i > -1, i < I)):
                         k.copy(ELEMENTS, *((tensor(i, each.j), e) if into
-                                            else (e, tensor(i, each.j))))
+                                           else (e, tensor(i, each.j))))

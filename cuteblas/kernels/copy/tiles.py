@@ -47,6 +47,7 @@ from ...layout import (
     Tensor,
     make_identity_tensor,
     make_layout,
+    make_tensor,
     select,
     size,
 )
@@ -425,7 +426,7 @@ class TransposedTile:
             turned = k.registers(f"tSw{name}", self.word, (self.vl * self.packed, *rest))
             rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
             transpose_words(k, Tensor(fragment.engine, rows),
-                            Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
+                            make_tensor(turned.engine, (self.packed, self.vl, *rest)))
         swizzle = shared.layout.swizzle
         k.copy(Vector(min(self.vl * self.packed, 1 << swizzle.base,
                           _VECTOR // shared.engine.dtype.bytes)), turned, tSsT)
@@ -439,7 +440,7 @@ class TransposedTile:
 
         tDsT = k.pin(f"tDs{name}", self.writer.partition(moved.shared, k.thread))
         tDgD = k.pin(f"tDg{name}", mine(moved.target))
-        guard = existing(k, f"tDc{name}", mine, moved.target.layout.shape)
+        guard = existing(k, f"tDc{name}", mine, moved.target.shape)
         fragment = k.registers(f"tDr{name}", self.word, ((1, self.vs), *self.passes))
         k.copy(ELEMENTS, tDsT, fragment)
         k.copy(Vector(self.vs), fragment, tDgD, guard=guard)
@@ -481,7 +482,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     of others only blocks that have rows. It takes registers for addresses, more than it gains in
     pairs of tiles, or where tiles are long and have few columns.
     """
-    packed, name, corner, source, extents = tile.packed, moved.name, moved.corner, moved.source, moved.source.layout.shape
+    packed, name, corner, source, extents = tile.packed, moved.name, moved.corner, moved.source, moved.source.shape
     by_element = TiledCopy(tile.reader.threads, (packed, packed))
     blocks = tile.rest[1]
     along_j, along_i = tile.read[0] * packed, tile.read[1]
@@ -514,7 +515,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                            & (integer(corner[1] + along_i) <= extents[1]))
             with k.when(every.ne(0)):
                 for row in range(packed):
-                    apart = Layout(blocks, rows * source.layout.stride[1] // packed)
+                    apart = Layout(blocks, rows * source.stride[1] // packed)
                     strided = lines.run(lines.place(source(j, tScS((0, row), 0, 0)[1])),
                                         make_layout(Layout(2), apart))
                     k.copy(ELEMENTS, k.pin(f"tSg{name}{row}", strided, settled=True),
@@ -551,7 +552,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     ``lines`` begin with a sector.
     """
     packed, words, border, name = config.packed, tile.vs, config.border, moved.name
-    corner, target, (J, I) = moved.corner, moved.target, moved.target.layout.shape
+    corner, target, (J, I) = moved.corner, moved.target, moved.target.shape
     if tile.writer.tile[0] % border or config.threads > config.tile[0] * border:
         raise CodegenError(
             f"{config.name}: {config.threads} threads must hold whole columns that lie whole sectors apart"

@@ -50,6 +50,7 @@ from ...layout import (
     logical_divide,
     make_identity_tensor,
     make_layout,
+    make_tensor,
     select,
     size,
     upcast,
@@ -350,8 +351,7 @@ class _Operand:
     def in_shared(self, shared: Tensor) -> Tensor:
         """This part in shared memory: (width, vector)."""
         if self.side.joined(self.box) == len(self.side.order):
-            return Tensor(shared.engine, Layout((self.side.width,
-                                                 self.passes * self._copy.tile[1])))
+            return make_tensor(shared.engine, (self.side.width, self.passes * self._copy.tile[1]))
         return self.vectors_of(shared)
 
     def mine(self, tensor: Tensor) -> Tensor:
@@ -542,7 +542,7 @@ class _Whole:
             for x in (mine, registers)
         )
         each = side.held[MATRICES] * self._config.tile.whole
-        return Vector(gcd(size(of_memory.layout), max(1, 16 // shared.engine.dtype.bytes),
+        return Vector(gcd(size(of_memory), max(1, 16 // shared.engine.dtype.bytes),
                           each)), of_memory, of_registers
 
     def products(self, sA: Tensor, sB: Tensor) -> None:

@@ -151,7 +151,7 @@ def _tiles_in_turns(matrix: Tensor, tile: Pair, at: IntLike, turn: int,
                     slices: IntLike) -> Tensor:
     """(BM, BK, k tile) of a slice that begins where the (M, K) ``matrix`` does, and takes turns
     with others."""
-    (rows, depth), (along_m, along_k) = matrix.layout.shape, matrix.layout.stride
+    (rows, depth), (along_m, along_k) = matrix.shape, matrix.stride
     in_turns = Layout((rows, turn, ceil_div(depth, turn)),
                       (along_m, along_k, slices * turn * along_k))
     # (BM, BK, 1, tile of a turn, turn)

@@ -75,7 +75,7 @@ class Place:
         the rows, or else of K."""
         rows, deep = (size(mode) for mode in box.layout.shape)
         part = (self.n, self.m)[operand]
-        return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile.layout[0])
+        return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile, 0)
                           else (0, part))
 
     def receivers(self, operand: int) -> IntLike | None:

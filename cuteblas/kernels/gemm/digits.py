@@ -177,7 +177,7 @@ class ParkedSums:
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
         """The sums of ``count`` columns of accumulators from ``first`` on, which are loaded: by
         their coordinates in them."""
-        k, digits = self.k, size(self.words.layout[1])
+        k, digits = self.k, size(self.words, 1)
         parked = k.registers("parked_word", "uint32", (digits, count))
         with k.loops((digits, count)) as (s, n):
             k.load(parked(s, n), self.words(first + n, s))

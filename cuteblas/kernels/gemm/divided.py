@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...codegen import KernelBuilder, Pointer, Vector
-from ...layout import Layout, Tensor, _, size
+from ...layout import Layout, Tensor, _, make_tensor, size
 from ...layout.symbolic import Condition, IntLike, equal, maximum, minimum, select
 from ..common import GROUP, DynamicPair
 
@@ -113,14 +113,14 @@ class Share:
             Multiplying warpgroups.
         """
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
-        block, vectors = self._block, size(total.layout) // _VECTOR
+        block, vectors = self._block, size(total) // _VECTOR
         rounds = next(n for n in range(-(-vectors // _VECTORS_AT_ONCE), vectors + 1)
                       if vectors % n == 0)
         at_once = Layout((_VECTOR, vectors // rounds))
-        mine = Tensor(total.engine, Layout((_VECTOR, vectors // rounds, rounds)))
-        sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors // rounds, rounds, groups,
-                                                  self._blocks)))
-        flags = Tensor(self._divided.flags, Layout((groups, self._blocks)))
+        mine = make_tensor(total.engine, (_VECTOR, vectors // rounds, rounds))
+        sums = make_tensor(self._divided.sums, (_VECTOR, GROUP, vectors // rounds, rounds, groups,
+                                                self._blocks))
+        flags = make_tensor(self._divided.flags, (groups, self._blocks))
         with k.when(end < self._k_tiles):
             k.comment("Another block ends this tile")
             k.copy(Vector(_VECTOR), mine, k.pin("tSgS", sums[_, lane, _, _, group, block]))

@@ -19,7 +19,7 @@ from functools import cache
 from ..._dtypes import dtype
 from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
-from ...layout import Layout, Tensor, make_layout
+from ...layout import Layout, Tensor, make_layout, make_tensor
 from ...layout.symbolic import IntLike
 from ..common import Pair
 from ..guard import NATIVE, leave_verdict
@@ -193,7 +193,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         k.comment("Pairs of two atoms become runs of four, of which four lanes fill a sector")
         block.store(tiled.exchange(k, tCrC, tid), lambda tensor: tiled.partition_quads(tensor, tid))
     else:
-        accumulators = Tensor(tCrC.engine, Layout((_PAIR, pairs // 2, *tiled.atoms)))
+        accumulators = make_tensor(tCrC.engine, (_PAIR, pairs // 2, *tiled.atoms))
 
         def partition(tensor: Tensor) -> Tensor:
             return tiled.partition_c(tensor, tid).map_domain(runs)

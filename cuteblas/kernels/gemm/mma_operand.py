@@ -15,7 +15,7 @@ from ...codegen import CodegenError, CpAsync, TiledCopy, static_extents
 from ...codegen.copies import Ldmatrix
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
 from ...codegen.mma import WarpMma, operand_tile
-from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
+from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, make_tensor, size
 from ...layout.symbolic import IntLike, all_of, minimum, select
 from ..common import ELEMENTS, WARP, OperandAccess, Pair, vectors_along
 from .block import GemmBlock
@@ -97,7 +97,7 @@ class _Covered(LoopOperand):
             lambda c: self._part_of_copy(tiles.coordinates(self._turned(c)))
         )
         self.registers, per_atom, atoms = _fragment(self)
-        self._fragment = Tensor(self.registers.engine, Layout((per_atom * atoms, 2)))
+        self._fragment = make_tensor(self.registers.engine, (per_atom * atoms, 2))
         if self._along:
             of_words = WarpMma(atom.of_words, tile.warps, tile.mma.atoms)
 
@@ -112,7 +112,7 @@ class _Covered(LoopOperand):
             self._bits = k.let(f"bits_{x}", tiles.bits(early(0, 0, 0, 0)))
             self._part = k.pin(f"tCs{x}", part[_, 0, _, _])
             return
-        held = k.shared(f"s{x}_elements", "b16", 2 * cosize(self._ring.layout),
+        held = k.shared(f"s{x}_elements", "b16", 2 * cosize(self._ring),
                         over=f"s{x}")
         elements = tiles.held_elements(held.engine, tile.stages)
 

@@ -29,7 +29,7 @@ from ...codegen import (
     Vector,
     static_extents,
 )
-from ...layout import Layout, Tensor, _, make_layout
+from ...layout import Layout, Tensor, _, make_layout, make_tensor
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, equal, maximum, minimum, select
 from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
@@ -138,7 +138,7 @@ class _Vector:
         self.k, self.config, self._extents = k, config, extents
         self._a, self._b, self._c = matrices
         width, depth = config.tile.width, config.tile.k
-        pitch = self._pitch = self._c.layout.stride[0]
+        pitch = self._pitch = self._c.stride[0]
         k.comment(
             "The row, counted from the first of a stretch, and the column in which this thread's vector of it begins"
         )
@@ -194,7 +194,7 @@ class _Vector:
     def _multiply(self, total: Tensor, a: Tensor, b: Tensor) -> None:
         """Add products of a row of A (1, K) by elements of B (N, K) to sums (N, 1)."""
         k, (count, depth) = self.k, static_extents(b)
-        sums = Tensor(total.engine, Layout(((1, count), 1, 1)))
+        sums = make_tensor(total.engine, ((1, count), 1, 1))
         with k.each(depth) as step:
             k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums,
                    *(_column(x[_, step]) for x in (a, b)))
@@ -254,8 +254,7 @@ class _Vector:
 
 def _element(fragment: Tensor, e: IntLike) -> Tensor:
     """One of the elements along the first mode."""
-    return Tensor(fragment.engine + e, Layout((1, *fragment.layout.shape[1:]),
-                                              fragment.layout.stride))
+    return make_tensor(fragment.engine + e, (1, *fragment.shape[1:]), fragment.stride)
 
 
 def _column(run: Tensor) -> Tensor:
@@ -286,7 +285,7 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     epilogue = Epilogue(k, config, config.scalars, config.sums)
     rows, length = k.integer("rows", lo=1), k.integer("length", lo=1, multiple=config.sector)
     of_block = k.integer("stretches", lo=1)
-    M, N, pitch = k.extent("m"), k.extent("n"), C.at().layout.stride[0]
+    M, N, pitch = k.extent("m"), k.extent("n"), C.at().stride[0]
     count = k.let("count", ceil_div(M * pitch + (0 if config.whole else config.sector - 1), length))
     part, group, item = tile_of_block(k, (length // width, count), (tile.threads, of_block),
                                       config.batch_modes > 0)

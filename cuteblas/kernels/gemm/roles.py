@@ -127,7 +127,7 @@ class TmaBlock:
         does this."""
         k, config, place = self.k, self.config, self.schedule.place
         by_tma = [mode for mode, tensor in enumerate(self._tensors) if tensor.map]
-        tiles = [tuple(map(size, ring.layout.shape[:2])) for ring in self.rings]
+        tiles = [tuple(map(size, ring.shape[:2])) for ring in self.rings]
         self.pipeline.expect(stage, sum(len(step[mode]) * prod(tiles[mode])
                                         * self.rings[mode].engine.dtype.bytes for mode in by_tma))
         for mode in by_tma:

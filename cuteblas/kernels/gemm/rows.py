@@ -110,7 +110,7 @@ def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike,
     k.barrier()
     words = k.shared("sC", "b32", tiles.held(1), over="sA")
     elements = tiles.held_elements(k.shared("sC_elements", element,
-                                            2 * cosize(words.layout), over="sA").engine, 1)
+                                            2 * cosize(words), over="sA").engine, 1)
     yield 0, k.pin("tCsC", partition(select(elements, 1, 0)))
     k.barrier()
     k.comment("C by words: (1, words, rows, 1)")

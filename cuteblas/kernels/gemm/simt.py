@@ -21,7 +21,7 @@ from math import gcd
 from ..._dtypes import dtype
 from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
-from ...layout import Layout, Tensor, _, make_layout, size
+from ...layout import Layout, Tensor, _, make_layout, make_tensor, size
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
 from ..common import OperandAccess, Pair, fold_chains
 from .block import GemmBlock, GemmConfig, builder
@@ -198,8 +198,8 @@ class _Totals:
         element, self._sums = sums.engine.dtype, sums
         self._k, self._tile, self._k_tiles, self.chunk = k, tile, k_tiles, k.let("chunk_tiles", tile.chunk(k_tiles))
         vector = 16 // element.bytes
-        shape = vector, _VECTORS, size(sums.layout) // (vector * _VECTORS * tile.chains)
-        self._pieces = Tensor(sums.engine, Layout(shape)) if tile.totals == "shared" else sums[..., 0]
+        shape = vector, _VECTORS, size(sums) // (vector * _VECTORS * tile.chains)
+        self._pieces = make_tensor(sums.engine, shape) if tile.totals == "shared" else sums[..., 0]
         self._vector = Vector(vector)
         self._part = k.registers("tCrT", element.name,
                                  Layout(shape[:2]) if tile.totals == "shared"
@@ -228,7 +228,7 @@ class _Totals:
     def _each(self, add: Callable[[Tensor], None],
               end: Callable[[Tensor], None] = lambda _total: None) -> None:
         """For each piece of the totals, in registers, and of the sums."""
-        with self._k.each(size(self._pieces.layout[2]), "p") as p:
+        with self._k.each(size(self._pieces, 2), "p") as p:
             self._k.copy(self._vector, self._totals[..., p], self._part)
             add(self._pieces[..., p])
             end(self._totals[..., p])

@@ -28,7 +28,7 @@ from ...codegen import (
     partition,
 )
 from ...codegen.pipeline import RingIndex
-from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
+from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout, make_tensor
 from ...layout.symbolic import IntLike, all_of, equal
 from ..common import WARP, Pair, butterfly
 from .block import GemmBlock, GemmConfig
@@ -206,8 +206,8 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     tArA = k.registers("tArA", element_a, ((vm, vk), rm, rk))
     tBrB = k.registers("tBrB", element_b, ((columns, vk), n // columns, rk))
     tCrC = k.registers("tCrC", accumulator, (vm, rm, n))
-    sums = Tensor(tCrC.engine, Layout(((vm, columns), rm, n // columns),
-                                      ((1, vm * rm), vm, vm * rm * columns)))
+    sums = make_tensor(tCrC.engine, ((vm, columns), rm, n // columns),
+                       ((1, vm * rm), vm, vm * rm * columns))
     k.fill(tCrC)
 
     def multiply() -> None:
@@ -290,7 +290,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             else:
                 with k.loops((vm, rm, columns)) as at:
                     k.fold_lanes(tCrC(*at), "add", (mask,))
-    total = Tensor(tCrC.engine, Layout(((vm, tile.columns), rm), ((1, vm * rm), vm)))
+    total = make_tensor(tCrC.engine, ((vm, tile.columns), rm), ((1, vm * rm), vm))
     alone = equal(lane // 2**tile.halvings, 0)                # of the lanes that have the same sums
     if tile.warps[1] > 1:
         k.comment("Add what the warps along K have, in order")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import lcm
 
 from ...codegen import KernelBuilder
-from ...layout import Layout, Tensor
+from ...layout import Tensor, make_tensor
 from ...layout.symbolic import Condition, IntLike, ceil_div, equal, select
 from ..common import DynamicPair, Pair, Partition
 from ..epilogue import OutputTriangle
@@ -45,7 +45,7 @@ def output_triangle(part: str | None, crossed: Condition, matrix: Tensor,
         return None
     mirrored = None
     if part == "both":          # the transpose of the matrix, by the coordinates of the matrix
-        mirrored = tile_of(Tensor(matrix.engine, Layout(matrix.shape, matrix.stride[::-1])))
+        mirrored = tile_of(make_tensor(matrix.engine, matrix.shape, matrix.stride[::-1]))
     return OutputTriangle(part, crossed, mirrored, hermitian)
 
 

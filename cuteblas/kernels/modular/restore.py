@@ -25,7 +25,7 @@ from ...codegen import (
 )
 from ...codegen.mma import UNSIGNED_BYTES
 from ...codegen.values import complex_of
-from ...layout import Layout, Tensor, _, local_tile, make_layout
+from ...layout import Layout, Tensor, _, local_tile, make_layout, make_tensor
 from ...layout.symbolic import IntLike, equal
 from ..common import (
     ELEMENTS,
@@ -195,7 +195,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found,
                guard=exists[(0, _, _), 0, 0, 0])
         # From words of four elements to words of four moduli.
-        transpose_words(k, Tensor(found.engine, Layout((WORD, many), (many, 1))), turned)
+        transpose_words(k, make_tensor(found.engine, (WORD, many), (many, 1)), turned)
         for word in range(0, many, 2):
             k.fill(sums)
             with k.loops((2, LIMBS // 2)) as (step, pair):
@@ -239,7 +239,7 @@ def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike
     own = k.registers("own_limbs", "uint32", LIMBS // 2)
     k.copy(
         ELEMENTS,
-        Tensor(weights, Layout((2, LIMBS // 2, LANES), (1, 2, LIMBS)))[group % 2, _, lane],
+        make_tensor(weights, (2, LIMBS // 2, LANES), (1, 2, LIMBS))[group % 2, _, lane],
         own
     )
     matrices = k.registers("tCrB", "uint32", (2, 2, LIMBS // 2))

@@ -30,7 +30,7 @@ from ...codegen import (
     integer,
 )
 from ...codegen.values import number
-from ...layout import Layout, Tensor, _, local_tile
+from ...layout import Tensor, _, local_tile, make_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, maximum
 from ..common import (
     ELEMENTS,
@@ -217,7 +217,7 @@ def plane_rows(planes: Pointer, shape: tuple[IntLike, IntLike, int, int, IntLike
     """Planes of residues, (row, word of it, modulus, plane of a modulus, matrix)."""
     rows, pitch, _moduli, of_modulus, matrices = shape
     plane = pitch * rows * matrices
-    return Tensor(planes, Layout(shape, (pitch, 1, of_modulus * plane, plane, pitch * rows)))
+    return make_tensor(planes, shape, (pitch, 1, of_modulus * plane, plane, pitch * rows))
 
 
 @cache
@@ -290,7 +290,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
         _add_up(k, own, rows)
     with k.when(all_of(row < M, mine_alone)):
         for pointer, total in zip(partials, own, strict=True):
-            gP = Tensor(pointer, Layout((M, prod(x.batch, start=1), chunks)))
+            gP = make_tensor(pointer, (M, prod(x.batch, start=1), chunks))
             k.copy(ELEMENTS, total(0), gP(row, item, chunk))
 
 
@@ -391,11 +391,11 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
           side: _Surveyed) -> None:
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
     with (k.when(row < side.rows), k.loop("part", side.parts, start=k.thread // WARP,
-                                               step=THREADS // WARP, unroll=False) as part):
+                                          step=THREADS // WARP, unroll=False) as part):
         found = [k.registers(f"found_{each.letter}", each.element, 1)
                  for each in _PARTIALS]
         for pointer, fragment in zip(side.partials, found, strict=True):
-            k.copy(ELEMENTS, Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
+            k.copy(ELEMENTS, make_tensor(pointer, (side.rows, side.parts))(row, part),
                    fragment(0))
         for total, fragment, each in zip(own, found, _PARTIALS, strict=True):
             k.fold(total, fragment, each.combine)
@@ -420,7 +420,7 @@ def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Point
         for at, value in enumerate((most, rest)):
             k.assign(value, value * 2.0**-64)
             k.store(numbers[PRODUCT // 8 + at], value)
-    weights = Tensor(words, Layout((2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2)))
+    weights = make_tensor(words, (2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2))
     weight = k.registers("weight", "uint32", 2)
     with k.when(k.thread < (MOST + 1) // WORD * LIMBS // 2):
         for i in range(2):

@@ -12,7 +12,7 @@ from functools import cache
 
 from ..._dtypes import dtype
 from ...codegen import GeneratedKernel, KernelBuilder, by_coordinate
-from ...layout import Layout, Tensor, _, local_tile, product
+from ...layout import Layout, Tensor, _, local_tile, make_tensor, product
 from ...layout.symbolic import IntLike
 from ..common import (
     ELEMENTS,
@@ -109,8 +109,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     tile, along = config.tile, config.along
     tile_m, tile_n, item = tile_of_block(k, (M, N), tile, bool(batch))
-    mW = Tensor(pw, Layout((M, N, batch, S)))[..., item,
-                                              _] if batch else Tensor(pw, Layout((M, N, S)))
+    mW = make_tensor(pw, (M, N, batch, S))[..., item, _] if batch else make_tensor(pw, (M, N, S))
     mC = by_coordinate(C.at(item), (M, N))
 
     tiled = vectors_along(0, tile)

@@ -59,6 +59,7 @@ from ...layout import (
     local_tile,
     make_identity_tensor,
     make_layout,
+    make_tensor,
 )
 from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, maximum, select
 from ..common import (
@@ -77,7 +78,7 @@ from ..common import (
     vectors_along,
 )
 from ..guard import gate_tag
-from .condition import RECORD, UNBOUNDED
+from .condition import RECORD
 
 __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
@@ -605,12 +606,10 @@ class _Operand:
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
         record = RECORD.registers(k, "record")
-        need, offer = record(0), record(1)
-        k.assign(need, 0.0)
-        k.assign(offer, UNBOUNDED)
+        RECORD.clear(k, record)
         with k.when(all_of(fold.has_row, tile * self.config.tile[0] + row < M)):
-            k.assign(need, k.call("row_need", z, t, total))
-            k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
+            k.assign(record(0), k.call("row_need", z, t, total))
+            k.assign(record(1), k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
             RECORD.leave(k, record, records, block)
@@ -623,7 +622,7 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
     by itself.
     """
     coordinates, (rows, depth) = guard.coordinates[..., step], guard.extents
-    row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
+    row, first = coordinates(*(0 for _mode in range(coordinates.rank)))
     assert depth is not None
     return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout),
                  (rows, k.let(name, depth - first)))
@@ -732,7 +731,7 @@ class _Fold:
     def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
         """Where the block with this rank stores what it has of a row."""
         shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
-        return Tensor(self._partials[name].engine, Layout(shape, stride))[_, row, rank]
+        return make_tensor(self._partials[name].engine, shape, stride)[_, row, rank]
 
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
@@ -751,8 +750,7 @@ class _Fold:
         k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
         shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
         seen = self._seen(name, shared)
-        own = Tensor(shared.engine, Layout((1, self._rows, parts),
-                                           (0, *self._by_part)))[_, *self._own]
+        own = make_tensor(shared.engine, (1, self._rows, parts), (0, *self._by_part))[_, *self._own]
         return _Part(total, combine, seen, k.pin(f"tPs_{name}", own),
                      k.registers(f"part_{name}", element, 1))
 
