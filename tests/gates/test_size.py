@@ -16,10 +16,10 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23230, "blas": 17580, "cli": 26460, "codegen": 31150, "dask": 7930,
-    "emulator": 5310, "engines": 47500, "functions": 66090, "kernels": 76660, "layout": 34930,
+    "emulator": 5310, "engines": 47500, "functions": 66080, "kernels": 76660, "layout": 34930,
     "planning": 86090, "runtime": 14340, "tutorial": 5170,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 314, 7, 802
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 314, 7, 801
 WITH_MORE = {"array": 4, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "planning": 1, "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
