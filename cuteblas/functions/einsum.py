@@ -116,7 +116,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
     if operands and type(operands[-1]) is np.ndarray and precision is variant is None and not arguments \
             and type(operands[0]) is str and (out is None or type(out) is np.ndarray) and stays(*operands):
         most, half = 1, False
-        for x in operands[1:]:
+        for x in (arrays := operands[1:]):
             if type(x) is not np.ndarray:
                 break
             most *= x.size
@@ -131,11 +131,11 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                                           operands[2].shape) in _small)):
                     result = np.einsum(*operands)
                 else:
-                    program = _programs.get(_key_of_arrays(operands[0], operands[1:]))
+                    program = _programs.get(_key_of_arrays(operands[0], arrays))
                     result = np.einsum(*operands) if program is _LOOP else \
-                        _on_host(operands, *operands[1:]) if program is None else program.run(operands[1:])
+                        _on_host(operands, *arrays) if program is None else program.run(arrays)
             else:
-                result = _on_host(operands, *operands[1:], optimize=optimize, out=out)
+                result = _on_host(operands, *arrays, optimize=optimize, out=out)
             _by_numpy.tick()
             return result
     if arguments and (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \

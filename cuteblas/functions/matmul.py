@@ -142,7 +142,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant,
                                             **arguments})
-    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, **arguments)
+    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, arguments)
 
 
 @cache
@@ -186,19 +186,19 @@ def _offloaded(call: NumpyCall, product: Product, work: Work) -> Any:
     """A product of NumPy arrays that may go to the GPU."""
     operands, out, algorithm = call.operands, call.out, call.algorithm
     result = offload("matmul", work, partial(_by_kernels, product, algorithm), operands, out,
-                     partial(_matmul, algorithm, *operands, **call.named),
+                     partial(_matmul, algorithm, operands[0], operands[1], out, call.arguments),
                      stream=None if call.arguments or algorithm.variant
                      else partial(_in_tiles, call, product))
     return result[()] if out is None and product.shape == () else result
 
 
-def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
+def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any, arguments: ByName) -> Any:
     out = single_out(out)
     precision, variant = algorithm
     if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):  # without further questions
         if precision not in NATIVE:
-            rehearse(partial(_matmul, algorithm, x1, x2, out, **arguments))
+            rehearse(partial(_matmul, algorithm, x1, x2, out, arguments))
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None
                                                                      or type(out) is np.ndarray):
             return matmul(x1, x2, out)
@@ -207,7 +207,7 @@ def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any = None, **arguments
         return result
     # files are arrays to NumPy, too
     if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):
-        result = _matmul(algorithm, _in_memory(x1), _in_memory(x2), _in_memory(out), **arguments)
+        result = _matmul(algorithm, _in_memory(x1), _in_memory(x2), _in_memory(out), arguments)
         return result if out is None else out
     call = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm, UFUNC)
     found = resolve_matmul(call)
