@@ -17,9 +17,9 @@ from tests.test_architecture import HOME, MODULES, circles
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23550, "blas": 20590, "cli": 26460, "codegen": 31150, "dask": 7930,
     "emulator": 5310, "engines": 47560, "functions": 67470, "kernels": 76660, "layout": 34930,
-    "planning": 85410, "runtime": 14280, "tutorial": 5170,
+    "planning": 85380, "runtime": 14280, "tutorial": 5170,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 306, 7, 809
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 306, 7, 808
 WITH_MORE = {"array": 5, "blas": 19, "codegen": 1, "engines": 3, "functions": 7, "layout": 1,
              "planning": 1, "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
