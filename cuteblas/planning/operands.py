@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd, prod
 from typing import Any, TypeVar
 
@@ -341,9 +341,8 @@ def oriented(p: GemmProblem, mode: int) -> Oriented:
                   "C is written along its rows")
 
 
-def along_rows(p: GemmProblem) -> Oriented:
-    """The problem whose C is contiguous along N, if C is contiguous at all."""
-    return oriented(p, 1)
+along_rows = partial(oriented, mode=1)
+"""The problem whose C is contiguous along N, if C is contiguous at all."""
 
 
 def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:

@@ -180,8 +180,9 @@ def _both(m: int, n: int, blocks: int) -> _Shapes:
 # Of products with few columns or rows. A warp has all columns, or all rows, so that no other warp
 # reads its part of the larger operand; the step along K is a line, and stages and blocks are as
 # many as keep memory busy.
+_OF_16_BITS = *_both(128, 16, 3), *_both(128, 32, 2), (64, 64, 2, 2, 3), (16, 16, 1, 1, 12)
 _THIN_SHAPES: dict[str, _Shapes] = {
-    "16-bit": (*_both(128, 16, 3), *_both(128, 32, 2), (64, 64, 2, 2, 3), (16, 16, 1, 1, 12)),
+    "float16": _OF_16_BITS, "bfloat16": _OF_16_BITS,
     "float64": (*_both(128, 16, 3), (64, 16, 4, 1, 4), *_both(128, 32, 2)),
     "complex128": (*_both(64, 16, 2), (32, 16, 4, 1, 3)),
     "float32": (*_both(128, 16, 3), *_both(128, 32, 2), (64, 64, 2, 2, 2), (16, 16, 1, 1, 12),
@@ -202,15 +203,10 @@ def _wide_shapes(atom: MmaAtom) -> _Shapes:
     return _WIDE_SHAPES.get((atom.element, atom.arch), ())
 
 
-def _kind(atom: MmaAtom) -> str:
-    """What tiles with few columns or rows are chosen by."""
-    element = dtype(atom.element)
-    return "16-bit" if element.bytes == 2 else element.name
-
-
 def is_thin(tile: MmaTile) -> bool:
     """Whether a tile is one of those for products with few columns or rows."""
-    return tile.k == _thin_step(tile.atom) and _shape(tile) in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
+    shapes = _THIN_SHAPES.get(tile.atom.element, ()) + _COVERED_SHAPES
+    return tile.k == _thin_step(tile.atom) and _shape(tile) in shapes
 
 
 def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
@@ -226,7 +222,7 @@ def _thin_step(atom: MmaAtom) -> int:
 def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
     """The tiles for products with few columns or rows, with no more stages than the depth has use
     for."""
-    return _by_lines(_THIN_SHAPES.get(_kind(atom), ()), atom, device, depth)
+    return _by_lines(_THIN_SHAPES.get(atom.element, ()), atom, device, depth)
 
 
 def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
@@ -238,8 +234,8 @@ def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[Mma
 def _by_lines(shapes: _Shapes, atom: MmaAtom, device: DeviceInfo,
               depth: int) -> Iterator[MmaTile]:
     """Tiles whose step along K is a line."""
-    for tile in _fitting(shapes, atom, _thin_step(atom), device):
-        yield _with_useful_stages(tile, depth)
+    return (_with_useful_stages(tile, depth)
+            for tile in _fitting(shapes, atom, _thin_step(atom), device))
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
