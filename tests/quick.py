@@ -70,13 +70,13 @@ QUICK = {
 }
 """What is run of each layer."""
 
-_PREFIXES = tuple(entry for entries in QUICK.values() for entry in entries)
+_TESTS = frozenset(entry for entries in QUICK.values() for entry in entries)
+_PLACES = tuple(entry for entry in _TESTS if "::" not in entry)
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
     """Give the tests of the subset their mark."""
     for item in items:
         test = item.nodeid.partition("[")[0]
-        if any(test == entry or (test.startswith(entry) and not entry.rpartition("::")[1])
-               for entry in _PREFIXES):
+        if test in _TESTS or test.startswith(_PLACES):
             item.add_marker("quick")

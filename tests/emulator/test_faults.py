@@ -150,7 +150,7 @@ ENDLESS = {
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(cuteblas.emulator.kernel, "_ENDLESS_S", 0.6)
+    monkeypatch.setattr(cuteblas.emulator.kernel, "_ENDLESS_S", 0.3)
 
 
 @pytest.mark.parametrize("name", ENDLESS)

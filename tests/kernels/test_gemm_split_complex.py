@@ -1,6 +1,7 @@
 """complex64 products on 16-bit tensor cores: the equivalent real product, conjugation, and the
 guard of accuracy."""
 
+import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -73,15 +74,15 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
     assert units(c, conjugated(a, flags[0]), conjugated(b, flags[1])) <= limit(2 * k)
 
 
-@pytest.mark.parametrize("form, orders, conj",
-                         [*(("fp16x3", orders, conj) for orders in ORDERS for conj in CONJUGATED),
-                          *(("bf16x6", *each) for each in zip(ORDERS, CONJUGATED, strict=True))])
-def test_small_integers_are_exact(engine, form, orders, conj):
+@pytest.mark.each_value
+@pytest.mark.parametrize("orders", ORDERS)
+@pytest.mark.parametrize("conj", CONJUGATED)
+def test_small_integers_are_exact(engine, orders, conj):
     """Every sign and every place of a real or imaginary part shows, in vectors and in single
     elements."""
     hopper(engine)
     rng = np.random.default_rng(4)
-    for m, n, k in ((34, 20, 66), (35, 21, 65)):
+    for form, (m, n, k) in itertools.product(FORMATS, ((34, 20, 66), (35, 21, 65))):
         a, b = (rng.integers(-60, 61, s) + 1j * rng.integers(-60, 61, s) for s in ((m, k), (k, n)))
         a, b = a.astype("c8"), b.astype("c8")
         c, _plan = product(engine, a, b, by_name(form), a_order=orders[0], b_order=orders[1],
