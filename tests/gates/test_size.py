@@ -15,11 +15,11 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3720, "array": 23550, "blas": 20590, "cli": 24240, "codegen": 31090, "dask": 7900,
+    ".": 3720, "array": 23550, "blas": 20590, "cli": 24150, "codegen": 31090, "dask": 7900,
     "emulator": 5110, "engines": 47560, "functions": 67470, "kernels": 76660, "layout": 34830,
     "planning": 86090, "runtime": 14340, "tutorial": 5170,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 316, 7, 802
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 316, 7, 800
 WITH_MORE = {"array": 5, "blas": 19, "codegen": 1, "engines": 3, "functions": 7, "layout": 1,
              "planning": 1, "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
