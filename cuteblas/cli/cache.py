@@ -13,7 +13,7 @@ from argparse import Namespace
 
 from .._cache import Part, cache_directory, clear, export_to, import_from, usage
 from ..planning.problem import DEVICES, device_named
-from .command import CommandError, Parser
+from .command import Parser, refusals
 
 _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs",
                            "choices": "measured choices", "emulator": "for the emulator"}
@@ -38,14 +38,12 @@ def run(options: Namespace) -> int:
         If the card is unknown, there is no name of a file, or ``export`` did not write the file.
     """
     if options.action:
-        try:
+        with refusals(ValueError):
             if options.file is None:
                 raise ValueError(f"cache {options.action} needs a FILE")
             arch = device_named(options.device).arch if options.device else ""
             count = export_to(options.file,
                               arch) if options.action == "export" else import_from(options.file)
-        except ValueError as error:
-            raise CommandError(error) from None
         print(f"files {options.action}ed: {count}")
         return 0
     print(cache_directory())

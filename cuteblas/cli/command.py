@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 from .terminal import columns, reflowed
 
 __all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "command_line", "did_you_mean",
-           "ended", "positive", "print_about", "refuse_unwritable"]
+           "ended", "positive", "print_about", "refusals", "refuse_unwritable"]
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
 """What was called, for messages."""
@@ -47,6 +47,16 @@ class CommandError(Exception):
     def __init__(self, message: object, status: int = 2):
         super().__init__(str(message))
         self.status = status
+
+
+@contextmanager
+def refusals(*kinds: type[Exception]) -> Iterator[None]:
+    """Let what the library refuses by errors of these kinds be refused by the command, in one
+    line."""
+    try:
+        yield
+    except kinds as error:
+        raise CommandError(" ".join(str(error).split())) from None
 
 
 class Parser(ArgumentParser):

@@ -30,7 +30,7 @@ from ..functions import (
     matrix_transpose,
 )
 from ..planning.floors import duration
-from .command import PROGRAM, CommandError, Parser
+from .command import PROGRAM, Parser, refusals
 from .data import Task, task
 from .explain import show
 from .grading import Grade, grade
@@ -67,10 +67,8 @@ def run(options: Namespace) -> int:
     machine: Machine = Host() if reason else Gpu()
     a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
     with np.errstate(all="ignore"), backend("numpy"):    # what overflows in NumPy may overflow here
-        try:
+        with refusals(ValueError, TypeError):
             plans = explain(a, b), explain_copy(matrix_transpose(x))
-        except (ValueError, TypeError) as error:
-            raise CommandError(error) from None
         print(reflowed(work.title))
         _entry("runs on", f"{machine.name}{f'; no GPU: {reason}' if reason else ''}")
         right = [_multiply(work, machine, a, b), _transpose(work, machine, x)]

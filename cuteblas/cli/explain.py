@@ -29,7 +29,7 @@ from ..functions.algorithms import PRECISIONS, Algorithm, check_variant
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
 from ..planning.problem import DEVICES, H200
-from .command import CommandError, Parser
+from .command import Parser, refusals
 from .permutations import permutation
 from .pictures import picture
 from .terminal import paint, wrapped
@@ -85,10 +85,8 @@ def run(options: Namespace) -> int:
         If the options are not understood, NumPy would not accept the call, or there is no such
         kernel or device.
     """
-    try:
+    with refusals(TypeError, ValueError, OverflowError):
         explanation = _explained(options)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise CommandError(" ".join(str(error).split())) from None
     show(explanation, with_picture=options.picture, verbose=options.verbose, more="--verbose")
     if options.source:
         print(explanation.source)

@@ -36,7 +36,7 @@ from ..layout import (
     tv_table,
     zipped_divide,
 )
-from .command import CommandError, Parser, refuse_unwritable
+from .command import Parser, refusals, refuse_unwritable
 
 __all__ = ["configure", "run"]
 
@@ -73,7 +73,7 @@ def run(options: Namespace) -> int:
         If the algebra refuses it.
     """
     refuse_unwritable(options.svg, options.latex)
-    try:
+    with refusals(LayoutError):
         layout = _derived(options)
         lines, figure = _thread_values(options, layout) if options.tv is not None else _values(options, layout)
         print("\n".join(lines))
@@ -88,8 +88,6 @@ def run(options: Namespace) -> int:
             if path:
                 Path(path).write_text(text(), encoding="utf-8")
                 print(f"wrote {path} ({kind})")
-    except LayoutError as error:
-        raise CommandError(error) from None
     return 0
 
 

@@ -16,7 +16,7 @@ from ..blas.types import dtype_named, kind_of_numbers
 from ..engines.problems import has_kernels
 from ..functions import Explanation, copy, explain, explain_copy, matmul
 from ..functions.signatures import Precision
-from .command import CommandError
+from .command import refusals
 from .grading import Grade, grade
 from .machines import Host, medians, torch_of
 from .permutations import Permutation
@@ -127,10 +127,8 @@ def multiplied(
             partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in names
         ]
     else:  # bfloat16: NumPy's matmul makes float32 of it
-        try:
+        with refusals(TypeError):
             planned = blas.plan(a, b, out=c, precision=which.precision)
-        except TypeError as error:
-            raise CommandError(error) from None
         names, calls = (
             {None: _kernel(machine, planned.explain())},
             [partial(planned.execute, a, b, out=c)],

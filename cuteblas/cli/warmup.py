@@ -19,7 +19,7 @@ from argparse import Namespace
 from ..functions.algorithms import PRECISIONS
 from ..functions.warmup import warmup
 from ..planning.problem import DEVICES
-from .command import CommandError, Parser
+from .command import CommandError, Parser, refusals
 from .explain import shapes
 
 
@@ -52,13 +52,11 @@ def run(options: Namespace) -> int:
     """
     if options.numpy == bool(options.calls):
         raise CommandError("warmup takes files, shapes or --numpy")
-    try:
+    with refusals(TypeError, ValueError, OSError):
         files = options.numpy or os.path.exists(options.calls[0])
         for calls in options.calls or [None] if files else [_pairs(options.calls)]:
             print(warmup(calls, dtype=options.dtype, order=options.order.upper(),
                          precision=options.precision, device=options.device))
-    except (TypeError, ValueError, OSError) as error:
-        raise CommandError(" ".join(str(error).split())) from None
     return 0
 
 
