@@ -1,5 +1,4 @@
-"""Plans on ``gemm_thin``: products with few rows or columns, bound by the memory that the larger
-operand is in."""
+"""Plans on ``gemm_thin``: few rows or columns, bound by the memory of the larger operand."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ _STEP_BYTES = 32, 128  # the least and the most that a thread loads of A before 
 _STAGE_BYTES = 32, 64  # or into a stage of the ring
 _STAGES = 4
 _RINGED_FROM = 4                  # columns: with fewer, registers have room for what is on its way
-_LEAST_COPIED = 4                 # bytes that an asynchronous copy moves; narrower reads go through
-                                  # registers
+_LEAST_COPIED = 4                 # bytes of asynchronous copies; registers read narrower ones
 _REGISTERS, _OWN = 168, 32        # of 4 bytes: what a thread may use, and what addresses and
                                   # predicates take of them
 _EASY = 104                       # registers with which it is not slower
@@ -64,8 +62,7 @@ _SHARED = 224 << 10               # bytes of shared memory on a multiprocessor
 _LINE = 128                       # bytes of a line, and of a wavefront
 _FULL = (1, 2, 4, 8)              # blocks on each multiprocessor for which K is cut into slices
 _LEAST_STEPS = 2                  # of a slice
-_FOLDING = 1.5                    # clocks in which the instructions are issued that lanes add a
-                                  # word with
+_FOLDING = 1.5                    # clocks of the instructions with which lanes add a word
 _PADDING = 2                      # a tile is at most so many times the matrix
 
 
@@ -208,9 +205,8 @@ def _folded(tile: ThinTile) -> int:
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
     """Tiles and numbers of slices to choose from."""
     read = _read(p)
-    for tile in _tiles(p, read, device):
-        for slices in _slices(p, tile, device):
-            yield _choice(p, read, tile, slices, device)
+    return (_choice(p, read, tile, slices, device)
+            for tile in _tiles(p, read, device) for slices in _slices(p, tile, device))
 
 
 def _narrowed(read: _Read, tile: ThinTile) -> _Read:
