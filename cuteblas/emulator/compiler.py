@@ -22,7 +22,7 @@ from .progress import INTERVAL, show, watched
 
 __all__ = ["available", "build", "why_unavailable"]
 
-_FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _HEADERS = ("interface.h", "device.h", "split.h", "values.h", "../codegen/prelude/float8.cuh",
             "../codegen/prelude/modular.cuh")
 _COMMON_FLAGS = ("-O1", "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden",
@@ -108,7 +108,7 @@ def _machine_flags() -> tuple[str, ...]:
 
 @cache
 def _header_digest(names: tuple[str, ...]) -> str:
-    return hashlib.sha256(b"\0".join((_FOLDER / name).read_bytes() for name in names)).hexdigest()
+    return hashlib.sha256(b"\0".join((FOLDER / name).read_bytes() for name in names)).hexdigest()
 
 
 def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
@@ -136,7 +136,7 @@ def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
     if reason is not None or found is None:
         raise CompilerError(reason)
     path, version = found
-    command = [path, *_COMMON_FLAGS, *flags, *_machine_flags(), "-w", f"-I{_FOLDER}"]
+    command = [path, *_COMMON_FLAGS, *flags, *_machine_flags(), "-w", f"-I{FOLDER}"]
     key = hashlib.sha256("\0".join((source, _header_digest(headers), version,
                                     *command)).encode()).hexdigest()[:40]
     if (kept := find("emulator", key)) is not None:

@@ -11,7 +11,6 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_uint, c_uint
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from .._dtypes import DType
 from .._forks import surviving
 from ..codegen.intrinsics import INTRINSICS
 from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
-from .compiler import build
+from .compiler import FOLDER, build
 from .errors import BY_CODE, TensorMapError
 from .progress import INTERVAL, show, watched
 
@@ -37,7 +36,6 @@ _ENDLESS_S = 10.0           # of processor time in which no thread waits or ends
 _FLAGS = ("-Og", "-g1", "-fsanitize=bounds,object-size,integer-divide-by-zero,shift-exponent",
           "-nodefaultlibs")
 _PAUSED = -1             # what a launch returns instead of an error when it lets Python look around
-_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -217,8 +215,8 @@ _turn = surviving(threading.Lock())
 @cache
 def _runtime() -> ctypes.CDLL:
     """The library that runs blocks, compiled once per machine."""
-    headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
-    library = build((_FOLDER / "runtime.cpp").read_text("utf-8"),
+    headers = tuple(sorted(path.name for path in FOLDER.glob("*.h")))
+    library = build((FOLDER / "runtime.cpp").read_text("utf-8"),
                     "the emulator's runtime, once for this machine", headers=headers)
     library.cuteblas_runtime_table.restype = c_void_p
     library.cuteblas_launch.argtypes = [POINTER(_Launch)]
