@@ -218,8 +218,8 @@ _saved = 0.0                            # seconds that the GPU would have saved
 _ready = False                          # whether the modules that compare times are imported
 _preparing: Job | None = None           # the import of those modules
 _starting: Job | None = None
-_created = Event()                      # whether no context is being created
-_created.set()
+_begun = Event()                        # whether no driver is beginning
+_begun.set()
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
 _moving: Job | None = None              # operands that calls would gain from
@@ -286,7 +286,7 @@ def _prepare() -> None:
 
 def _prepared() -> bool:
     """Whether these modules are imported; the first call begins that in another thread, when no
-    context is being created."""
+    driver is beginning."""
     global _preparing
     if _preparing is None and not _ready:
         from .background import later
@@ -316,13 +316,13 @@ def _begin_to_start() -> None:
 
         # children that are forked meanwhile must not wait for imports that have begun here
         use_cuda()
-        _created.clear()
+        _begun.clear()
         _starting = later(_start_and_make_ready, expected=_START)
 
 
 def _alone(function: Callable[..., object], *arguments: Any) -> None:
-    """Call a function that imports something when no context is being created."""
-    _created.wait(_START)
+    """Call a function that imports something when no driver is beginning."""
+    _begun.wait(_START)
     function(*arguments)
 
 
@@ -381,17 +381,20 @@ def _time(seconds: float) -> str:
 def _start_and_make_ready() -> None:
     """Start CUDA, and compile and import meanwhile what calls need."""
     from .._cache import usage
-    from ..runtime.devices import create_context
+    from ..runtime.devices import create_context, load_compiler, start_driver
     from .background import later
 
-    create_context()
-    _created.set()
+    start_driver()
+    context = later(create_context)
+    load_compiler()
+    _begun.set()
     threads = later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
         later(_import_planning)
     if _start() and main_thread().is_alive():      # else the program has ended, and should not wait
         _import_engines()
-        threads.exception()
+        for job in (context, threads):
+            job.exception()
         from .host_cuda import current_ring
 
         current_ring()

@@ -4,9 +4,11 @@ first query only."""
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._forks import REFUSAL, orphaned, use_cuda
@@ -16,8 +18,8 @@ from .errors import INSTALL, DriverError, MissingDependency, in_one_line, requir
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["available", "capturing", "create_context", "device_info", "is_captured", "require_gpu",
-           "why_unavailable"]
+__all__ = ["available", "capturing", "create_context", "device_info", "is_captured",
+           "load_compiler", "require_gpu", "start_driver", "why_unavailable"]
 
 
 def why_unavailable() -> str | None:
@@ -89,15 +91,31 @@ def available() -> bool:
     return why_unavailable() is None
 
 
+def start_driver() -> None:
+    """Let the driver begin. It takes a tenth of a second, in which imports of other threads would
+    be kept from going on, and keep the interpreter."""
+    with suppress(DriverError):
+        driver_function("cuInit", ctypes.c_uint)(0)
+
+
+def load_compiler() -> None:
+    """Load NVRTC, if it is an installed package, before CuPy's import does by ``ctypes``, which
+    would keep the interpreter meanwhile."""
+    found = find_spec("nvidia")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for file in Path(folder).glob("*/lib/libnvrtc.so.*"):
+            with suppress(AttributeError):              # of other systems than Linux
+                ctypes.CDLL(None).dlopen(os.fsencode(file), os.RTLD_NOW)
+
+
 def create_context() -> None:
-    """Create the context of the first device, by the driver itself. It takes a fifth of a second,
-    in which imports of other threads would be kept from going on, and keep the interpreter.
-    Whatever it refuses, CuPy finds out in its own words."""
+    """Create the context of the first device, which takes a tenth of a second: by the driver
+    itself, so that CuPy is imported meanwhile. Whatever it refuses, CuPy finds out in its own
+    words."""
     with suppress(DriverError):
         device, context = ctypes.c_int(), ctypes.c_void_p()
         out = ctypes.c_void_p
-        if not (driver_function("cuInit", ctypes.c_uint)(0)
-                or driver_function("cuDeviceGet", out, ctypes.c_int)(ctypes.byref(device), 0)):
+        if not driver_function("cuDeviceGet", out, ctypes.c_int)(ctypes.byref(device), 0):
             driver_function("cuDevicePrimaryCtxRetain", out, ctypes.c_int)(
                 ctypes.byref(context), device
             )

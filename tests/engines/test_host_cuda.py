@@ -589,13 +589,13 @@ def test_cuda_starts_at_once_where_a_program_asked_for_it(not_started, name, beg
     assert len(not_started) == begins
 
 
-def test_nothing_is_imported_while_a_context_is_created(monkeypatch):
+def test_nothing_is_imported_while_the_driver_begins(monkeypatch):
     """Who imports waits for the driver then, and with it who waits for the interpreter."""
-    order, created = [], threading.Event()
+    order, begun = [], threading.Event()
 
-    def create_context():
-        created.wait(20)
-        order.append("context")
+    def start_driver():
+        begun.wait(20)
+        order.append("driver")
 
     for name, value in {"_possible": lambda: True, "_starting": None, "_preparing": None,
                         "_ready": False, "_started": False, "_START": 20.0,
@@ -605,7 +605,8 @@ def test_nothing_is_imported_while_a_context_is_created(monkeypatch):
                         "_start": lambda: order.append("CuPy")}.items():
         monkeypatch.setattr(placement, name, value)
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
-    monkeypatch.setattr("cuteblas.runtime.devices.create_context", create_context)
+    monkeypatch.setattr("cuteblas.runtime.devices.start_driver", start_driver)
+    monkeypatch.setattr("cuteblas.runtime.devices.create_context", lambda: order.append("context"))
     monkeypatch.setattr("cuteblas.engines.reuse.prepare", lambda _all: order.append("memory"))
     monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
     with cuteblas.backend("auto"):
@@ -613,14 +614,14 @@ def test_nothing_is_imported_while_a_context_is_created(monkeypatch):
     preparing, starting = placement._preparing, placement._starting
     sleep(0.1)
     assert not order
-    created.set()
+    begun.set()
     assert starting.exception() is preparing.exception() is None
-    all_of_them = {"context", "rates", "threads", "CuPy", "memory"}
+    all_of_them = {"driver", "context", "rates", "threads", "CuPy", "memory"}
     for _ in range(200):
         if all_of_them <= {*order}:
             break
         sleep(0.02)
-    assert order[0] == "context" and all_of_them <= {*order}
+    assert order[0] == "driver" and all_of_them <= {*order}
 
 
 def test_a_job_is_waited_for_where_that_is_shorter():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -170,3 +171,17 @@ def test_a_stream_that_may_not_be_asked_counts_as_captured(machine):
     machine.cuda.get_current_stream = lambda: SimpleNamespace(ptr=7)
     machine.cuda.runtime.streamIsCapturing = raising(CudaError("cudaErrorStreamCaptureImplicit"))
     assert capturing()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the linker of Linux")
+def test_nvrtc_is_loaded_where_it_is_a_package():
+    program = """
+from cuteblas.runtime.devices import load_compiler
+before = open("/proc/self/maps").read()
+load_compiler()
+print("libnvrtc.so" in before, "libnvrtc.so" in open("/proc/self/maps").read())
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    installed = [folder for folder in getattr(find_spec("nvidia"), "submodule_search_locations", ())
+                 if [*Path(folder).glob("*/lib/libnvrtc.so.*")]]
+    assert run.stdout.split() == ["False", str(bool(installed))]
