@@ -172,7 +172,7 @@ class _Runner:
                         self._bring(action)
                     else:
                         self._compute(action.device, action.step)
-        finally:                        # of what has begun, even if something is refused later
+        finally:                        # after an error too: copies that have begun go on
             ended = {lane: self.between.record(*lane) for lane, _other in self.joined}
             for lane, other in self.joined:
                 self.between.wait(other, "kernels", ended[lane])
