@@ -218,7 +218,7 @@ _saved = 0.0                            # seconds that the GPU would have saved
 _ready = False                          # whether the modules that compare times are imported
 _preparing: Job | None = None           # the import of those modules
 _starting: Job | None = None
-_begun = Event()                        # whether no driver is beginning
+_begun = Event()                        # cleared while the driver begins
 _begun.set()
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
@@ -285,8 +285,8 @@ def _prepare() -> None:
 
 
 def _prepared() -> bool:
-    """Whether these modules are imported; the first call begins that in another thread, when no
-    driver is beginning."""
+    """Whether these modules are imported; the first call begins that in another thread, once the
+    driver has begun."""
     global _preparing
     if _preparing is None and not _ready:
         from .background import later
@@ -321,7 +321,7 @@ def _begin_to_start() -> None:
 
 
 def _alone(function: Callable[..., object], *arguments: Any) -> None:
-    """Call a function that imports something when no driver is beginning."""
+    """Call a function that imports something once the driver has begun."""
     _begun.wait(_START)
     function(*arguments)
 

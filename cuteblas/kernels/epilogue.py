@@ -98,11 +98,12 @@ class EpilogueConfig:
     Attributes
     ----------
     alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars; ``"device"``: they are in device memory.
+        The values of the scalars as far as the kernel knows them; ``"device"``: they are in device
+        memory.
     wide : bool
         Whether offsets need 64 bits.
     epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
+        The function of the sum and C that replaces ``alpha * sum + beta * C``.
     """
 
     alpha: str = "one"

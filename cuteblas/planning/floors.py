@@ -1,5 +1,5 @@
 """The least time that a device needs for a problem, the larger of its arithmetic and its compulsory
-traffic; the expected time of a plan beside it; and how times and quantities are written.
+traffic; the expected time of a plan; and times and quantities as text.
 
 A plan carries the time of what its family counts (:mod:`~cuteblas.planning.cost.work`). How near
 such times come to measurements stands in docs/performance/README.md.
@@ -178,7 +178,7 @@ _SHORT, _HALF = 30, 0.5  # launches; what takes no longer and is not half its fl
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan is expected to take.
+    """The expected time of a plan.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class Estimate:
 
 
 def estimate(plan: Plan) -> Estimate:
-    """What a plan is expected to take: what its family says, and no less than the floor."""
+    """The expected time of a plan: its family's, and no less than the floor."""
     floor = floor_of(plan.problem, plan.family, plan.device)
     if plan.family == "nothing":
         return Estimate(0.0, floor, "nothing")

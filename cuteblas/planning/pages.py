@@ -136,7 +136,7 @@ class Owners:
     threads : int
         Threads that own elements.
     tile, of_block : tuple of int
-        Extents of what they own at once, and of a thread block's tile of C.
+        Extents of the part that the threads own at once, and of a thread block's tile of C.
     """
 
     grid: tuple[tuple[int, ...], ...]

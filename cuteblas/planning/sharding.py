@@ -155,9 +155,9 @@ class Action(NamedTuple):
     device, step : int
         Where, and for which of its tiles.
     name : str
-        Which array the piece is of; empty for kernels.
+        The array of the piece; empty for kernels.
     piece : int
-        Its index among the pieces of the panel.
+        The index of the piece in its panel.
     source : tuple of int, optional
         A device that has the piece already, for which of its tiles, and the index there; by
         default the piece comes from its shard.
@@ -181,7 +181,8 @@ class Spread:
     ends : tuple of float
         When each of them is expected to end, in seconds.
     actions : tuple of Action
-        What is begun, in this order; a source is always filled before.
+        Copies and tiles in the order in which the host begins them; a source is filled before it is
+        copied.
     """
 
     shares: tuple[Share, ...]
@@ -327,7 +328,7 @@ class _Product:
     known: dict[Any, Panel] = field(default_factory=dict)
 
     def panels(self, tile: Tile) -> list[Panel]:
-        """What a tile needs of A and B, and where it goes in C."""
+        """The panels of A and B that a tile reads, and the one of C that it writes."""
         bounds = {axis: self.extents.bounds(tile, axis) for axis in Tile._fields}
         found = []
         for name, one in zip(AXES, self.held, strict=True):

@@ -92,8 +92,8 @@ def available() -> bool:
 
 
 def start_driver() -> None:
-    """Let the driver begin. It takes a tenth of a second, in which imports of other threads would
-    be kept from going on, and keep the interpreter."""
+    """Initialise the driver. Imports of other threads would stop for the tenth of a second that this
+    takes, with the interpreter's lock in their hands."""
     with suppress(DriverError):
         driver_function("cuInit", ctypes.c_uint)(0)
 

@@ -29,9 +29,9 @@ _NVLINK, _PCIE = 390e9, 25e9
 
 
 class Holding:
-    """Arrays that devices read or write in each other's memory, kept until they have: ``cudaFree``
-    waits for work of the memory's own device alone, even if a stream there follows that of the
-    other one."""
+    """Arrays that a device reads or writes in another one's memory, kept until it has: ``cudaFree``
+    waits for work of the memory's own device alone, even where a stream of that device follows the
+    other one's."""
 
     def __init__(self) -> None:
         self._touched = local()

@@ -19,7 +19,7 @@ BUDGETS = {                             # tokens
     "emulator": 5100, "engines": 48290, "functions": 66070, "kernels": 73610, "layout": 34830,
     "planning": 85900, "runtime": 15570, "tutorial": 5140,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 304, 7, 786
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 304, 7, 787
 WITH_MORE = {"array": 4, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results

@@ -60,7 +60,7 @@ _At = Sequence[Coord]
 Step = tuple[_At, _At]
 """Where the tiles of A and of B in a stage are, along K and further modes."""
 Steps = Callable[[Work], AbstractContextManager[Step]]
-"""The steps along K of what a block does at a time."""
+"""The steps along K of one unit of a block's work."""
 
 
 class TmaBlock:
@@ -74,7 +74,7 @@ class TmaBlock:
     k : KernelBuilder
         The kernel.
     config : TmaConfig, GemmModularConfig or SkinnyConfig
-        What it is specialised on.
+        The kernel's configuration.
     whole : tuple of TmaBox
         Whole tiles of A and of B in a stage.
     cluster : Cluster

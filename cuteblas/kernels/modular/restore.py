@@ -66,7 +66,7 @@ _THREADS = 256
 
 @dataclass(frozen=True)
 class RestoreConfig(EpilogueConfig):
-    """What a ``modular_restore`` kernel is specialised on, beside the fields of its epilogue.
+    """The configuration of a ``modular_restore`` kernel, its epilogue included.
 
     Attributes
     ----------

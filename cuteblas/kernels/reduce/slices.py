@@ -38,7 +38,7 @@ _CHAINS = 4
 
 @dataclass(frozen=True)
 class ReduceConfig(EpilogueConfig):
-    """What a ``reduce_split`` kernel is specialised on, beside the fields of its epilogue.
+    """The configuration of a ``reduce_split`` kernel, its epilogue included.
 
     Attributes
     ----------
