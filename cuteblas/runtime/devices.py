@@ -100,12 +100,14 @@ def start_driver() -> None:
 
 def load_compiler() -> None:
     """Load NVRTC, if it is an installed package, before CuPy's import does by ``ctypes``, which
-    would keep the interpreter meanwhile."""
+    would keep the interpreter meanwhile. Its built-in functions come first: a library without a
+    run path (13.0.48) finds them by name only where they are loaded already."""
     found = find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
-        for file in Path(folder).glob("*/lib/libnvrtc.so.*"):
-            with suppress(AttributeError):              # of other systems than Linux
-                ctypes.CDLL(None).dlopen(os.fsencode(file), os.RTLD_NOW)
+        for name in "libnvrtc-builtins.so.*", "libnvrtc.so.*":
+            for file in Path(folder).glob(f"*/lib/{name}"):
+                with suppress(AttributeError):              # of other systems than Linux
+                    ctypes.CDLL(None).dlopen(os.fsencode(file), os.RTLD_NOW)
 
 
 def create_context() -> None:

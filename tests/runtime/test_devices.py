@@ -1,6 +1,7 @@
 """Why there is no GPU, and what a device is like, with stand-ins for CuPy."""
 
 import os
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -174,14 +175,18 @@ def test_a_stream_that_may_not_be_asked_counts_as_captured(machine):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the linker of Linux")
-def test_nvrtc_is_loaded_where_it_is_a_package():
+def test_nvrtc_is_loaded_where_it_is_a_package_and_compiles(tmp_path):
     program = """
+from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.runtime.compiler import compile
 from cuteblas.runtime.devices import load_compiler
 before = open("/proc/self/maps").read()
 load_compiler()
 print("libnvrtc.so" in before, "libnvrtc.so" in open("/proc/self/maps").read())
+assert compile(KernelBuilder("example", threads=32).build(), "sm_90").startswith(b"\\x7fELF")
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                         env={**os.environ, "CUTEBLAS_CACHE_DIR": str(tmp_path)})
     installed = [folder for folder in getattr(find_spec("nvidia"), "submodule_search_locations", ())
                  if [*Path(folder).glob("*/lib/libnvrtc.so.*")]]
     assert run.stdout.split() == ["False", str(bool(installed))]
