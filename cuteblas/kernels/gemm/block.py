@@ -26,9 +26,9 @@ from ...layout import (
 )
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
 from ..common import OperandAccess, Pair, Partition, grouped_raster, operand
-from ..epilogue import Epilogue, EpilogueConfig, OutputTile, Pieces
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile, OutputTriangle, Pieces
 from ..guard import gate_tag
-from .triangle import output_triangle, tiles_of_c
+from .triangle import tiles_of_c
 
 __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
@@ -241,8 +241,7 @@ class GemmBlock:
         mC = matrix(C)
         self.gA, self.gB = tiles_of(A, tile.m, bm), tiles_of(B, tile.n, bn)
         self.gC = self._tile_of_c(mC)
-        self._triangle = output_triangle(config.triangle, diagonal, mC, self._tile_of_c,
-                                         config.hermitian)
+        self._triangle = OutputTriangle(config.triangle, diagonal, mC, config.hermitian)
         self._item = item
 
     @cached_property

@@ -127,7 +127,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     (M, N, K), batch = map(k.extent, "mnk"), R.batch
     words = k.pointer("words", "uint32")
 
-    block = TmaBlock(k, config, boxes(_ELEMENT, *config.tile, (True, True)), config.cluster)
+    block = TmaBlock(k, config, boxes(_ELEMENT, *config.tile, (True, True)))
     staged = StagedC(k, _RESIDUE, mma, R.map)
     block.begin((A, B))
     chosen = load_choice(k, words)

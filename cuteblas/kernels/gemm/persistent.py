@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
+from ...codegen import TmaBox, WgmmaMma
 from ..common import PAIRS, OperandAccess, batch_letters
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
-from .tiles import DEPTH
+from .tiles import boxes, consumer_mma, depth_of
 
 __all__ = ["PersistentConfig", "TmaConfig"]
 
@@ -23,8 +25,13 @@ class PersistentConfig(EpilogueConfig):
         Columns of a tile of accumulators.
     stages : int
         Stages of the ring.
+    cluster : Cluster
+        Blocks that share operands.
     c : OperandAccess
         How C is read and written.
+    staged : {"tma", "rows"}, optional
+        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they
+        have.
     batch_a, batch_b : tuple of bool
         For each batch mode, innermost first, whether A, B has a stride there (else it is
         broadcast).
@@ -36,7 +43,9 @@ class PersistentConfig(EpilogueConfig):
 
     columns: int = 128
     stages: int = 3
+    cluster: Cluster = ALONE
     c: OperandAccess = PAIRS
+    staged: str | None = None
     batch_a: tuple[bool, ...] = ()
     batch_b: tuple[bool, ...] = ()
     triangle: str | None = None
@@ -47,14 +56,30 @@ class PersistentConfig(EpilogueConfig):
         """Which batch modes A and B have."""
         return self.batch_a, self.batch_b
 
-    def traits(self, rows: int, k_major: tuple[bool, bool], staged: str | None = None,
-               cluster: Cluster = ALONE, depth: int = DEPTH) -> str:
+    @property
+    @abstractmethod
+    def multiplied(self) -> str:
+        """The type that tensor cores multiply."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of the tile of C."""
+
+    @property
+    @abstractmethod
+    def k_major(self) -> tuple[bool, bool]:
+        """Whether tiles of A, and of B, are contiguous along K in shared memory."""
+
+    @property
+    def traits(self) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
-        major = "".join("k" if x else "m" for x in k_major)
+        tile = f"{self.rows}x{self.columns}x{depth_of(self.multiplied)}"
+        major = "".join("k" if x else "m" for x in self.k_major)
         modes = batch_letters(self.batch_a, self.batch_b)
-        written = f"{self.c.letter('mn')}{self.c.width}{staged[0] if staged else ''}"
+        written = f"{self.c.letter('mn')}{self.c.width}{self.staged[0] if self.staged else ''}"
         return (
-            f"{rows}x{self.columns}x{depth}_s{self.stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{self.beta[0]}_b{modes}"
+            f"{tile}_s{self.stages}{self.cluster.tag}_{major}{written}_{self.alpha[0]}{self.beta[0]}_b{modes}"
             f"{'_wide' if self.wide else ''}{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
             f"{self.fused}"
         )
@@ -70,9 +95,9 @@ class TmaConfig(PersistentConfig):
         Multiplying warpgroups, 64 rows of C each.
     k_major_a, k_major_b : bool
         Along which mode A and B, or their planes, are contiguous.
-    staged : {"tma", "rows"}, optional
-        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they
-        have.
+    clipped : bool
+        Whether TMA boxes are short, and those outside of A or B are not loaded as zeros, which
+        takes longer than to read.
     divided : bool
         Whether blocks, which are alone then, may share the sums of tiles: see
         :class:`~cuteblas.kernels.gemm.divided.Divided`.
@@ -81,7 +106,7 @@ class TmaConfig(PersistentConfig):
     groups: int = 2
     k_major_a: bool = True
     k_major_b: bool = True
-    staged: str | None = None
+    clipped: bool = False
     divided: bool = False
 
     @property
@@ -93,3 +118,21 @@ class TmaConfig(PersistentConfig):
     def k_major(self) -> tuple[bool, bool]:
         """Whether A, and B, are contiguous along K."""
         return self.k_major_a, self.k_major_b
+
+    @property
+    def parts(self) -> int:
+        """Accumulators of an element of C, and real products of a product of two elements along
+        K."""
+        return 1
+
+    @property
+    def mma(self) -> WgmmaMma:
+        """Who multiplies what."""
+        return consumer_mma(self.multiplied, self.columns, self.groups, self.k_major, self.parts)
+
+    @property
+    def boxes(self) -> tuple[TmaBox, TmaBox]:
+        """The TMA boxes by which a block loads its part of a stage of A and of B, or of one of
+        their planes."""
+        return boxes(self.multiplied, self.rows, self.columns, self.k_major, self.cluster,
+                     self.clipped)

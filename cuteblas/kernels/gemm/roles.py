@@ -42,7 +42,6 @@ from ...layout import Layout, Tensor, local_tile, make_identity_tensor, select, 
 from ...layout.symbolic import Condition, IntLike, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
-from .cluster import ALONE, Cluster
 from .divided import Divided
 from .scheduler import Scheduler, TileOfC, Work
 from .tiles import depth_of, rings_of_tiles
@@ -77,15 +76,13 @@ class TmaBlock:
         The kernel's configuration.
     whole : tuple of TmaBox
         Whole tiles of A and of B in a stage.
-    cluster : Cluster
-        Blocks that share operands.
     planes : int
         Tiles of each operand in a stage, which follow each other.
     """
 
     def __init__(self, k: KernelBuilder, config: Any, whole: tuple[TmaBox, TmaBox],
-                 cluster: Cluster = ALONE, planes: int = 1):
-        self.k, self.config, self._cluster = k, config, cluster
+                 planes: int = 1):
+        self.k, self.config = k, config
         self.rings = rings_of_tiles(k, whole, config.stages * planes)
 
     def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers, filled: int = 1,
@@ -94,7 +91,7 @@ class TmaBlock:
         ahead."""
         k, config, self._tensors = self.k, self.config, tensors
         self.pipeline = Pipeline(k, config.stages, filled,
-                                 emptied or config.mma.groups * self._cluster.sharing)
+                                 emptied or config.mma.groups * config.cluster.sharing)
         with k.when(equal(k.thread, 0)):
             initialise(k, *self.pipeline.barriers, *others)
             for tensor in tensors:
@@ -110,7 +107,7 @@ class TmaBlock:
         """
         self._batch, self._of_operands = batch, of_operands
         self.schedule = Scheduler(self.k, extents, (*self.config.mma.tile, depth), batch,
-                                  self._cluster, divided, self.config.triangle)
+                                  self.config.cluster, divided, self.config.triangle)
 
     def keep_full(self, steps: Steps, thread: int | None = None) -> None:
         """One thread, the first that does not multiply, fills a stage of the ring in every step."""

@@ -107,6 +107,11 @@ class SkinnyConfig(PersistentConfig):
     slices: bool = False
 
     @property
+    def multiplied(self) -> str:
+        """The type of planes."""
+        return _PLANE
+
+    @property
     def k_major(self) -> tuple[bool, bool]:
         """Whether tiles of A, and of B, are contiguous along K in shared memory."""
         return self.a.unit != 0, self.b.unit != 0
@@ -131,10 +136,9 @@ class SkinnyConfig(PersistentConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits(self.rows, self.k_major)
         read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
                        for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
-        return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
+        return f"gemm_skinny_{dtype(self.output).tag}_{self.traits}{read}{'_sliced' if self.slices else ''}"
 
 
 def declare_range(k: KernelBuilder) -> list[Term]:
@@ -224,6 +228,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     epilogue = Epilogue(k, config, "float32")
 
     block = TmaBlock(k, config, config.boxes)
+    output = WarpgroupOutput(k, config, C, epilogue)
     sA, sB = block.rings
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two
     # along K.
@@ -243,7 +248,6 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
     block.walk((M, N, summed), DEPTH, batch, ((M, K), (N, K)))
     pipeline, schedule = block.pipeline, block.schedule
-    output = WarpgroupOutput(k, config, mma, C, (M, N))
     loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
 
     @contextmanager
@@ -399,7 +403,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         k.assign(in_range, is_in_range(k, seen))
 
     loaders = "a warpgroup" if by_threads else "one thread"
-    block.specialise(load, multiply(), output.finished(epilogue), loaders, _REGISTERS)
+    block.specialise(load, multiply(), output.finished(), loaders, _REGISTERS)
 
     k.comment("Whether all that the block has split was in range")
     leave_verdict(k, status.address, ~in_range, NATIVE)

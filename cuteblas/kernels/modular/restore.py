@@ -39,8 +39,7 @@ from ..common import (
     tile_of_block,
     transpose_words,
 )
-from ..epilogue import Epilogue, EpilogueConfig, OutputTile
-from ..gemm.triangle import output_triangle
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile, OutputTriangle
 from .residues import planes_of
 from .survey import (
     GROUPS,
@@ -222,7 +221,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     epilogue.clear(product)
 
     mC, crossed = C.at(item), tile_m * tile[0] < (tile_n + 1) * tile[1] - 1
-    triangle = output_triangle("both" if config.symmetric else None, crossed, mC, tile_of)
+    triangle = OutputTriangle("both" if config.symmetric else None, crossed, mC)
     epilogue.store(product, OutputTile(tile_of(mC), mine_of_c, tile_of, (M, N), item, guard,
                                        triangle=triangle))
     return k.build()
