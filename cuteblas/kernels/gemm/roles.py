@@ -24,14 +24,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 from ...codegen import (
     GlobalTensor,
     KernelBuilder,
     Mbarriers,
     Pipeline,
-    TmaBox,
     operand_layout,
 )
 from ...codegen.mbarrier import initialise
@@ -43,8 +41,9 @@ from ...layout.symbolic import Condition, IntLike, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
 from .divided import Divided
+from .persistent import RingConfig
 from .scheduler import Scheduler, TileOfC, Work
-from .tiles import depth_of, rings_of_tiles
+from .tiles import depth_of, ring_of_tiles
 
 __all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock"]
 
@@ -72,18 +71,16 @@ class TmaBlock:
     ----------
     k : KernelBuilder
         The kernel.
-    config : TmaConfig, GemmModularConfig or SkinnyConfig
+    config : RingConfig
         The kernel's configuration.
-    whole : tuple of TmaBox
-        Whole tiles of A and of B in a stage.
     planes : int
         Tiles of each operand in a stage, which follow each other.
     """
 
-    def __init__(self, k: KernelBuilder, config: Any, whole: tuple[TmaBox, TmaBox],
-                 planes: int = 1):
+    def __init__(self, k: KernelBuilder, config: RingConfig, planes: int = 1):
         self.k, self.config = k, config
-        self.rings = rings_of_tiles(k, whole, config.stages * planes)
+        self.rings = tuple(ring_of_tiles(k, f"s{name}", box, config.stages * planes)
+                           for name, box in zip("AB", config.whole, strict=True))
 
     def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers, filled: int = 1,
               emptied: int | None = None) -> None:
@@ -135,7 +132,7 @@ class TmaBlock:
             box, ring, extents = config.boxes[mode], self.rings[mode], self._of_operands[mode]
             whole = make_identity_tensor((*extents, *own(self._batch)))
             # boxes outside of the operand are not loaded where all are short
-            limit = extents[0] if box.most < TmaBox.most else None
+            limit = extents[0] if config.clipped else None
             atom = TmaLoad(self._tensors[mode].map, box, self.pipeline.barrier(stage),
                            place.receivers(mode), limit)
             for i, at in enumerate(step[mode]):

@@ -58,7 +58,7 @@ from ..common import (
 )
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
-from .persistent import PersistentConfig
+from .persistent import TmaConfig
 from .roles import Multiply, Step, Sums, TmaBlock
 from .scheduler import Work
 from .staged import WarpgroupOutput
@@ -78,13 +78,12 @@ _PLANE = "bfloat16"
 _PLANES = 3
 _MAIN, _CORRECTIONS = ((0, 0),), ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1))
 _BUFFERS = 2                        # of B's planes in shared memory, and of A's in registers
-_GROUPS = 2
 _VECTORS = OperandAccess(1, 4)      # along K, of 16 bytes
 _REGISTERS = 80, 176                # of threads that do not multiply, and of those that do
 
 
 @dataclass(frozen=True)
-class SkinnyConfig(PersistentConfig):
+class SkinnyConfig(TmaConfig):
     """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels
     share. Tiles of C have 128 rows and a multiple of 32 columns.
 
@@ -117,14 +116,9 @@ class SkinnyConfig(PersistentConfig):
         return self.a.unit != 0, self.b.unit != 0
 
     @property
-    def mma(self) -> WgmmaRegisterMma:
+    def mma(self) -> WgmmaRegisterMma:                          # type: ignore[override]
         """Who multiplies what."""
-        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major[0], _PLANE)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the tile of C."""
-        return self.mma.tile[0]
+        return WgmmaRegisterMma(self.columns, self.groups, self.k_major[0], _PLANE)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
@@ -132,6 +126,11 @@ class SkinnyConfig(PersistentConfig):
         a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
                 for extent, major in zip((self.rows, self.columns), self.k_major, strict=True))
         return a, b
+
+    @property
+    def whole(self) -> tuple[TmaBox, TmaBox]:
+        """Whole tiles of A and of B in a stage."""
+        return self.boxes
 
     @property
     def name(self) -> str:
@@ -200,13 +199,13 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a
     word for each block. The grid is one-dimensional and may have fewer blocks than tiles.
     """
-    mma = config.mma
+    mma, groups = config.mma, config.groups
     config.c.check_run(2)
     if config.columns % WARP or config.beta != "zero":
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")
     k = KernelBuilder(
         config.name,
-        GROUP * (_GROUPS + 2),
+        GROUP * (groups + 2),
         arch=oldest_with("wgmma"),
         wide=config.wide,
         summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
@@ -227,7 +226,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     a, b = _Source(A, config.a), _Source(B, config.b)
     epilogue = Epilogue(k, config, "float32")
 
-    block = TmaBlock(k, config, config.boxes)
+    block = TmaBlock(k, config)
     output = WarpgroupOutput(k, config, C, epilogue)
     sA, sB = block.rings
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two
@@ -238,17 +237,17 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         lambda tile: make_layout(*tile, Layout(_BUFFERS * _PLANES, size(tile))))
     sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
     epilogue.load_scalars()
-    planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"),
+    planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=groups, names=("ready", "free"),
                            stage="buffer")
     summed = epilogue.depth(chunk)
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp
     # does for its threads.
     by_threads = not all(config.tma)
     block.begin((A, B), *planes_of_b.barriers, filled=any(config.tma) + GROUP * by_threads,
-                emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
+                emptied=(groups + 1) * GROUP if by_threads else groups * GROUP // WARP + 1)
     block.walk((M, N, summed), DEPTH, batch, ((M, K), (N, K)))
     pipeline, schedule = block.pipeline, block.schedule
-    loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
+    loader = GROUP * (groups + 1)               # its first thread: the warpgroup before it splits B
 
     @contextmanager
     def steps(work: Work) -> Iterator[Step]:

@@ -29,7 +29,7 @@ from ...codegen import (
 from ...codegen.values import complex_of, number
 from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
-from ..common import ELEMENTS, GROUP, WARP, Pair, mapped, operand, parts_of
+from ..common import ELEMENTS, GROUP, WARP, mapped, operand, parts_of
 from ..epilogue import Epilogue, OutputTile
 from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
@@ -80,11 +80,6 @@ class GemmSplitConfig(TmaConfig):
         return FORMATS[self.format].element
 
     @property
-    def tile(self) -> Pair:
-        """Extents of the tile of C."""
-        return self.mma.tile
-
-    @property
     def name(self) -> str:
         """The kernel's symbol."""
         return (
@@ -127,7 +122,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config, config.element)
 
-    block = TmaBlock(k, config, config.boxes, planes=form.planes)
+    block = TmaBlock(k, config, form.planes)
     output = WarpgroupOutput(k, config, C, epilogue)
     of_verdict = [verdict.share()] if verdict else []
     epilogue.load_scalars()

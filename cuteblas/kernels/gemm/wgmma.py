@@ -38,7 +38,7 @@ from .persistent import TmaConfig
 from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import Work
 from .staged import WarpgroupOutput
-from .tiles import boxes, depth_of
+from .tiles import depth_of
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -121,8 +121,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
     epilogue = Epilogue(k, config, config.accumulator, sums)
 
-    whole = boxes(config.element, *mma.tile, config.k_major)
-    block = TmaBlock(k, config, whole)
+    block = TmaBlock(k, config)
     output = WarpgroupOutput(k, config, C, epilogue)
     epilogue.load_scalars()
     summed = epilogue.depth(K)
