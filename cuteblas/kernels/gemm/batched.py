@@ -342,8 +342,8 @@ class _Operand:
         parts of K, whose last pass has predicates.
         """
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
-        each = make_layout(*(self.shared_layout[q]
-                             for q in self.side.order))(vectors * self.side.width - 1) + 1
+        last = vectors * self.side.width - 1
+        each = select(self.shared_layout, *self.side.order)(last) + 1
         memory = self.k.shared(name, element, each * parts, over=over)
         return Tensor(memory.engine, make_layout(*self.shared_layout, Layout(parts, each)))
 
@@ -372,9 +372,7 @@ class _Operand:
         last, backwards = self.side.order[-1], range(len(self.side.box))[::-1]
         ends = tuple(self._limit if q == MATRICES else self.side.box[q] if q == last else None
                      for q in backwards)
-        coordinates = make_identity_tensor(self.side.box[::-1]).map_domain(
-            lambda x: make_layout(*(x[q] for q in backwards))
-        )
+        coordinates = select(make_identity_tensor(self.side.box[::-1]), *backwards)
         return Guard(self.mine(self.vectors_of(coordinates)), ends)
 
     def load(self, shared: Tensor) -> None:
@@ -539,10 +537,7 @@ class _Whole:
               registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
         """How a thread's span is copied, where it is in shared memory, and in registers."""
         mine = local_tile(shared, self._box(side), (0, 0, self._k.thread))
-        of_memory, of_registers = (
-            x.map_domain(lambda layout: coalesce(make_layout(*(layout[q] for q in side.order))))
-            for x in (mine, registers)
-        )
+        of_memory, of_registers = (coalesce(select(x, *side.order)) for x in (mine, registers))
         each = side.held[MATRICES] * self._config.tile.whole
         return Vector(gcd(size(of_memory), max(1, 16 // shared.engine.dtype.bytes),
                           each)), of_memory, of_registers

@@ -19,7 +19,7 @@ from functools import cache
 from ..._dtypes import dtype
 from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
-from ...layout import Layout, Tensor, make_layout, make_tensor
+from ...layout import Tensor, _, make_tensor
 from ...layout.symbolic import IntLike
 from ..common import Pair
 from ..guard import NATIVE, leave_verdict
@@ -184,11 +184,6 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         with k.loops((pairs, *tiled.atoms)) as at:
             k.assign(tCrC(*at).im, 0 - tCrC(*at).im)
 
-    def runs(layout: Layout) -> Layout:
-        """(((pair, half), atom m, atom n), 1, 1) -> (pair, half, atom m, atom n)."""
-        value, atoms = layout[0]
-        return make_layout(*value, *atoms)
-
     if config.c.width > _PAIR:
         k.comment("Pairs of two atoms become runs of four, of which four lanes fill a sector")
         block.store(tiled.exchange(k, tCrC, tid), lambda tensor: tiled.partition_quads(tensor, tid))
@@ -196,7 +191,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         accumulators = make_tensor(tCrC.engine, (_PAIR, pairs // 2, *tiled.atoms))
 
         def partition(tensor: Tensor) -> Tensor:
-            return tiled.partition_c(tensor, tid).map_domain(runs)
+            # (pair, half, atom m, atom n)
+            return tiled.partition_c(tensor, tid)[((_, _), (_, _)), 0, 0]
 
         if config.c.covering:
             store_by_rows(block, accumulators, partition, tile.apart(config.output))

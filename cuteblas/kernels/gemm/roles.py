@@ -79,7 +79,8 @@ class TmaBlock:
 
     def __init__(self, k: KernelBuilder, config: RingConfig, planes: int = 1):
         self.k, self.config = k, config
-        self.rings = tuple(ring_of_tiles(k, f"s{name}", box, config.stages * planes)
+        self.rings = tuple(ring_of_tiles(k, f"s{name}", box.element, box.layout,
+                                         config.stages * planes)
                            for name, box in zip("AB", config.whole, strict=True))
 
     def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers, filled: int = 1,

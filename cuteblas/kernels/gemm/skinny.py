@@ -27,7 +27,6 @@ from ...codegen import (
     CodegenError,
     CpAsync,
     GeneratedKernel,
-    GlobalTensor,
     KernelBuilder,
     Pipeline,
     TensorParam,
@@ -46,7 +45,6 @@ from ..common import (
     ELEMENTS,
     GROUP,
     WARP,
-    Coord,
     DynamicPair,
     OperandAccess,
     Pair,
@@ -151,45 +149,12 @@ def is_in_range(k: KernelBuilder, seen: list[Term]) -> Term:
     return k.call("pairs_are_between", *seen, *RANGE)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """One operand in global memory, and how a warpgroup loads a tile of it where TMA does not.
-
-    Attributes
-    ----------
-    tensor : GlobalTensor
-        The operand.
-    access : OperandAccess
-        How threads read it.
-    """
-
-    tensor: GlobalTensor
-    access: OperandAccess
-
-    @staticmethod
-    def declared(name: str, modes: str, access: OperandAccess, tma: bool,
-                 present: tuple[bool, ...]) -> TensorParam:
-        """Its declaration, with the batch modes that it has."""
-        return mapped(name, modes, "float32") if tma else replace(operand(name, modes, "float32", access), batch=present)
-
-    def load(self, k: KernelBuilder, index: Coord, at: DynamicPair,
-             ring: Tensor, stage: IntLike, lane: IntLike) -> None:
-        """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is
-        contiguous, whole lines."""
-        access, name = self.access, self.tensor.param.name
-        line = WARP // access.width
-        along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
-        copy = vectors_along(along, threads, access.width)
-        tile = size(ring.layout.inner[0]), DEPTH
-        mine = part_of_tile(copy, tile, at, lane)
-        matrix = self.tensor.at(index[:len(self.tensor.batch)])
-        tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}",
-                                                              copy.partition(ring, lane))
-        exists = existing(k, f"tXc{name}", mine, matrix.shape)
-        _least, (most, mode) = sorted((tXsX.extents[i], i) for i in (1, 2))
-        with k.loop("i", most, unroll=False) as i:
-            some = (_, i, _) if mode == 1 else (..., i)
-            k.copy(CpAsync(access.width), tXgX[some], tXsX[(*some, stage)], guard=exists[some])
+def _declared(name: str, modes: str, access: OperandAccess, tma: bool,
+              present: tuple[bool, ...]) -> TensorParam:
+    """The declaration of A or B, with the batch modes that it has."""
+    if tma:
+        return mapped(name, modes, "float32")
+    return replace(operand(name, modes, "float32", access), batch=present)
 
 
 @cache
@@ -212,10 +177,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
         f"A {mma.tv_a}, accumulators {mma.tv_c}"
     )
-    A, B, C, status = k.tensors(_Source.declared("A", "mk", config.a, config.tma[0],
-                                                 config.batch_a),
-                                _Source.declared("B", "nk", config.b, config.tma[1],
-                                                 config.batch_b),
+    A, B, C, status = k.tensors(_declared("A", "mk", config.a, config.tma[0], config.batch_a),
+                                _declared("B", "nk", config.b, config.tma[1], config.batch_b),
                                 operand("C", "mn", config.output, config.c, written=True),
                                 TensorParam("status", "", "uint32", written=True, batch=False),
                                 modes=("m", "n", "k", *(["chunk"] if config.slices else [])),
@@ -223,7 +186,6 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                                 multiples={"chunk": DEPTH})
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     chunk = k.extent("chunk") if config.slices else K
-    a, b = _Source(A, config.a), _Source(B, config.b)
     epilogue = Epilogue(k, config, "float32")
 
     block = TmaBlock(k, config)
@@ -231,11 +193,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     sA, sB = block.rings
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two
     # along K.
-    plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
-    sP = ring_of_tiles(k, "sP", plane, _BUFFERS * _PLANES)
-    in_words = operand_layout(config.columns, DEPTH // 2, "uint32", k_major=True).map_domain(
-        lambda tile: make_layout(*tile, Layout(_BUFFERS * _PLANES, size(tile))))
-    sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
+    plane, in_words = (operand_layout(config.columns, depth, element, k_major=True)
+                       for depth, element in ((DEPTH, _PLANE), (DEPTH // 2, "uint32")))
+    sP = ring_of_tiles(k, "sP", _PLANE, plane, _BUFFERS * _PLANES)
+    sW = ring_of_tiles(k, "sW", "uint32", in_words, _BUFFERS * _PLANES, over="sP")
     epilogue.load_scalars()
     planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=groups, names=("ready", "free"),
                            stage="buffer")
@@ -301,6 +262,22 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         stage = pipeline.state()
         newest, any_loaded = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
 
+        def copy_tile(matrix: Tensor, access: OperandAccess, ring: Tensor, at: DynamicPair,
+                      stage: IntLike) -> None:
+            """Start the copies of this thread's part of the tile at (rows, first of K)."""
+            name, line = matrix.engine.root, WARP // access.width
+            along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
+            copy = vectors_along(along, threads, access.width)
+            mine = part_of_tile(copy, ring.extents[:2], at, lane)
+            source, target = (k.pin(f"tXg{name}", mine(matrix)),
+                              k.pin(f"tXs{name}", copy.partition(ring, lane)))
+            exists = existing(k, f"tXc{name}", mine, matrix.shape)
+            _least, (most, mode) = sorted((target.extents[i], i) for i in (1, 2))
+            with k.loop("i", most, unroll=False) as i:
+                some = (_, i, _) if mode == 1 else (..., i)
+                k.copy(CpAsync(access.width), source[some], target[(*some, stage)],
+                       guard=exists[some])
+
         def announce(pending: int) -> None:
             k.wait(pending)
             with k.when(equal(any_loaded, 1)):
@@ -313,9 +290,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 with k.when(equal(lane, 0)):
                     block.load(stage, tile, step)
             depth = k.let("depth", k_tile)
-            for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
-                if not source.tensor.map:
-                    source.load(k, tile.batch, (row, depth), ring, stage.index, lane)
+            for tensor, access, ring, row in ((A, config.a, sA, tile.m), (B, config.b, sB, tile.n)):
+                if not tensor.map:
+                    matrix = tensor.at(tile.batch[:len(tensor.batch)])
+                    copy_tile(matrix, access, ring, (row, depth), stage.index)
             k.commit()
             announce(1)                                 # the stage before has come
             k.assign(newest, stage.index)
@@ -335,7 +313,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     @contextmanager
     def multiply() -> Iterator[Multiply]:
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])      # ((2, 2, 2), K, stage)
-        tCrB = WgmmaOperand(_PLANE, plane.layout, k_major=True).tensor(k, "descriptor_b", sP)
+        tCrB = WgmmaOperand(_PLANE, plane, k_major=True).tensor(k, "descriptor_b", sP)
         fragment = Layout((2, 2, config.columns // 8))
         total, main, corrections = (k.registers(name, "float32", fragment)
                                     for name in ("total", "main_", "corrections"))

@@ -119,8 +119,8 @@ class StagedC:
                     tma_store_wait(k, self._slots - 1)
             if self._map is not None or self._slots == 1:
                 k.group_barrier(1 + group, GROUP)
-            yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c,
-                                                 lane).map_domain(lambda layout: layout[0]))
+            mine = partition(stage, self._mma.tile, self._mma.tv_c, lane)
+            yield piece, k.pin("tCsC", mine[(_, _, _), 0, 0])
             at = tile.m * self._groups + group, tile.n * self._count + piece
             if self._map is None:
                 k.group_barrier(1 + group, GROUP)
@@ -204,8 +204,7 @@ class WarpgroupOutput:
             return local_tile(tensor, mma.tile, (at.m, at.n))
 
         def partition(tensor: Tensor) -> Tensor:
-            with_ones = mma.partition_c(tensor, k.thread)
-            return with_ones.map_domain(lambda layout: layout[0])    # without the modes of extent 1
+            return mma.partition_c(tensor, k.thread)[(_, _, _), 0, 0]
 
         guard = existing(k, "tCcC", lambda identity: partition(tile_of(identity)),
                          extents) if guarded else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..._dtypes import dtype
-from ...codegen import KernelBuilder, TmaBox
+from ...codegen import KernelBuilder
 from ...codegen.swizzled import ROW_BYTES
-from ...layout import Layout, Tensor, make_layout, size
+from ...layout import ComposedLayout, Layout, Tensor, make_layout, size
 
 __all__ = ["DEPTH", "INSTRUCTION_DEPTH", "depth_of", "ring_of_tiles"]
 
@@ -21,8 +21,9 @@ def depth_of(element: str) -> int:
     return ROW_BYTES // dtype(element).bytes
 
 
-def ring_of_tiles(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tensor:
+def ring_of_tiles(k: KernelBuilder, name: str, element: str, tile: ComposedLayout, stages: int,
+                  over: str | None = None) -> Tensor:
     """A ring of tiles in shared memory: (MN, K, stage), every stage starting at a multiple of the
     swizzle's period."""
-    ring = box.layout.map_domain(lambda tile: make_layout(*tile, Layout(stages, size(tile))))
-    return k.shared(name, box.element, ring, alignment=1024)
+    ring = tile.map_domain(lambda inner: make_layout(*inner, Layout(stages, size(inner))))
+    return k.shared(name, element, ring, alignment=1024, over=over)

@@ -25,7 +25,7 @@ from ...codegen import (
 )
 from ...codegen.mma import UNSIGNED_BYTES
 from ...codegen.values import complex_of
-from ...layout import Layout, Tensor, _, local_tile, make_layout, make_tensor
+from ...layout import Layout, Tensor, _, local_tile, make_tensor
 from ...layout.symbolic import IntLike, equal
 from ..common import (
     ELEMENTS,
@@ -164,8 +164,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         return local_tile(matrix, tile, at)
 
     def mine_of_c(tensor: Tensor) -> Tensor:
-        return partition(tensor, tile, config.returned,
-                         k.thread).map_domain(lambda layout: make_layout(*layout[0]))
+        return partition(tensor, tile, config.returned, k.thread)[(_, _), 0, 0]
 
     tRgR = k.pin("tRgR", mine(residues[..., item]))
     exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
