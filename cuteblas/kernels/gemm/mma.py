@@ -140,18 +140,16 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
 
     k = builder(
         config,
-        config.name,
         tiled.threads,
         arch=atom.arch,
         min_blocks=tile.min_blocks,
-        wide=config.wide,
         summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
         f"{config.element} to {config.output}, tile {tile}\n"
         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
         f"threads of C {tiled.tv_c}"
     )
     seen = declare_range(k) if atom.splits else []
-    block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
+    block = GemmBlock(k, config, several=atom.splits)
     status, = k.tensors(TensorParam("status", "", "uint32", written=True,
                                     batch=False)) if atom.splits else (None,)
     tid = k.thread

@@ -15,15 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...codegen import (
-    GeneratedKernel,
-    KernelBuilder,
-    Vector,
-    oldest_with,
-    wgmma_delivered,
-)
+from ...codegen import GeneratedKernel, Vector, wgmma_delivered
 from ...layout import _, make_identity_tensor
-from ..common import GROUP, batch_letters, mapped
+from ..common import batch_letters, mapped
 from ..modular.residues import planes_of
 from ..modular.survey import MOST, load_choice
 from .persistent import RingConfig
@@ -82,12 +76,8 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     blocks than there are tiles.
     """
     mma, depth, planes = config.mma, depth_of(_ELEMENT), planes_of(config.element)
-    k = KernelBuilder(
-        config.name,
-        GROUP * (config.groups + 1),
-        arch=oldest_with("wgmma"),
-        cluster=config.cluster.size,
-        summary="C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
+    k = config.builder(
+        "C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
         f"signed bytes, tile {config.rows}x{config.columns}x{depth}, {config.stages} stages\n"
         f"accumulators {mma.tv_c}"
     )

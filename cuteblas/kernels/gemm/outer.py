@@ -34,7 +34,7 @@ from ...layout import select as modes_of
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, equal, maximum, minimum, select
 from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
-from .block import GemmConfig
+from .block import GemmConfig, builder
 
 __all__ = ["SECTOR", "OuterConfig", "OuterTile", "gemm_outer"]
 
@@ -265,11 +265,10 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     sectors; a block writes its part of so many ``stretches``.
     """
     tile, width, (element_a, element_b) = config.tile, config.tile.width, config.elements
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         tile.threads,
         min_blocks=_BLOCKS,
-        wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, {tile}"
     )
     of_c = TensorParam("C", "mn", config.output, ("n" if config.dense else None, 1),

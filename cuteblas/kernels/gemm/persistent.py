@@ -6,11 +6,11 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from ..._dtypes import dtype
-from ...codegen import TmaBox, WgmmaMma, operand_layout
+from ...codegen import KernelBuilder, TmaBox, WgmmaMma, oldest_with, operand_layout
 from ...codegen.swizzled import longest_row
 from ...codegen.wgmma import WgmmaAtom
 from ...layout import Layout, make_layout
-from ..common import PAIRS, OperandAccess, Pair, batch_letters
+from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
 from .tiles import depth_of
@@ -46,6 +46,8 @@ class RingConfig:
         broadcast).
     triangle : {"lower", "upper", "both"}, optional
         What is written of a square C: one triangle, or both, of which the lower one is computed.
+    wide : bool
+        Whether offsets need 64 bits: of C, and of operands that threads read.
     """
 
     groups: int = 2
@@ -58,6 +60,12 @@ class RingConfig:
     batch_a: tuple[bool, ...] = ()
     batch_b: tuple[bool, ...] = ()
     triangle: str | None = None
+    wide: bool = False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The kernel's symbol."""
 
     @property
     @abstractmethod
@@ -103,6 +111,11 @@ class RingConfig:
                       for first in range(0, self.columns, most))
         return WgmmaMma(atoms, self.groups, self.parts)
 
+    def builder(self, summary: str, others: int = 1) -> KernelBuilder:
+        """The builder of the kernel, with so many warpgroups that do not multiply."""
+        return KernelBuilder(self.name, GROUP * (self.groups + others), arch=oldest_with("wgmma"),
+                             wide=self.wide, cluster=self.cluster.size, summary=summary)
+
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
         """The TMA boxes by which a block loads its part of a stage of A and of B, or of one of
@@ -140,8 +153,7 @@ class RingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TmaConfig(RingConfig, EpilogueConfig):
-    """Of kernels that write C, beside the fields of their epilogue; ``wide`` speaks of C and of
-    operands that threads read.
+    """Of kernels that write C, beside the fields of their epilogue.
 
     Attributes
     ----------

@@ -25,13 +25,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...codegen import (
-    GlobalTensor,
-    KernelBuilder,
-    Mbarriers,
-    Pipeline,
-    operand_layout,
-)
+from ...codegen import GlobalTensor, KernelBuilder, Mbarriers, Pipeline, operand_layout
 from ...codegen.mbarrier import initialise
 from ...codegen.pipeline import PipelineState
 from ...codegen.tma import TmaLoad, tma_prefetch

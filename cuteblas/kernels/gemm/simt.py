@@ -255,14 +255,12 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     passes = mma.passes((tile.m, tile.n), f"C of {config.name}")
     k = builder(
         config,
-        config.name,
         tile.threads,
         min_blocks=tile.min_blocks,
-        wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
         f"threads of C {mma.tv_c}"
     )
-    block = GemmBlock(k, config, accumulator)
+    block = GemmBlock(k, config)
     k.comment("Operands: copies to shared memory (values, rest, rest_k, k tile | stage), fragments "
               "(values, rest | register buffer)")
     operands = [_Operand(block, mode) for mode in range(2)]

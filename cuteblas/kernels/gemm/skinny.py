@@ -33,7 +33,6 @@ from ...codegen import (
     Term,
     TmaBox,
     Vector,
-    oldest_with,
     operand_layout,
     wgmma_delivered,
 )
@@ -168,14 +167,11 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     config.c.check_run(2)
     if config.columns % WARP or config.beta != "zero":
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")
-    k = KernelBuilder(
-        config.name,
-        GROUP * (groups + 2),
-        arch=oldest_with("wgmma"),
-        wide=config.wide,
-        summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
+    k = config.builder(
+        "C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
         f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
-        f"A {mma.tv_a}, accumulators {mma.tv_c}"
+        f"A {mma.tv_a}, accumulators {mma.tv_c}",
+        others=2
     )
     A, B, C, status = k.tensors(_declared("A", "mk", config.a, config.tma[0], config.batch_a),
                                 _declared("B", "nk", config.b, config.tma[1], config.batch_b),

@@ -18,14 +18,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from ..._dtypes import dtype
-from ...codegen import (
-    GeneratedKernel,
-    KernelBuilder,
-    TensorParam,
-    Value,
-    oldest_with,
-    wgmma_delivered,
-)
+from ...codegen import GeneratedKernel, TensorParam, Value, wgmma_delivered
 from ...codegen.values import complex_of, number
 from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
@@ -100,12 +93,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     run = 2 // parts
     config.c.check_run(run)
 
-    k = KernelBuilder(
-        config.name,
-        GROUP * (config.groups + 1),
-        arch=oldest_with("wgmma"),
-        wide=config.wide,
-        summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+    k = config.builder(
+        "C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
         f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
         f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}"
     )

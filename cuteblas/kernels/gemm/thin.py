@@ -17,21 +17,12 @@ from functools import cache, cached_property, partial
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen import (
-    CodegenError,
-    CpAsync,
-    Fma,
-    GeneratedKernel,
-    Guard,
-    KernelBuilder,
-    Vector,
-    partition,
-)
+from ...codegen import CodegenError, CpAsync, Fma, GeneratedKernel, Guard, Vector, partition
 from ...codegen.pipeline import RingIndex
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout, make_tensor, select
 from ...layout.symbolic import IntLike, all_of, equal
 from ..common import WARP, Pair, butterfly
-from .block import GemmBlock, GemmConfig
+from .block import GemmBlock, GemmConfig, builder
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
 
@@ -178,14 +169,13 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             f"{config.name}: vectors of {width_b} elements of B do not divide {n} columns by {vk} of K"
         )
 
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         tile.threads,
-        wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
         f"threads of A {tile.tv_a}, of B {tile.tv_b(columns)}, of C {tile.tv_c}"
     )
-    block = GemmBlock(k, config, accumulator)
+    block = GemmBlock(k, config)
     tid, rows = k.thread, tile.pass_[0]
 
     mine_a, mine_b, mine_c = (

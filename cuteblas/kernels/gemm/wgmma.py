@@ -22,12 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen import (
-    CodegenError,
-    GeneratedKernel,
-    KernelBuilder,
-    oldest_with,
-)
+from ...codegen import CodegenError, GeneratedKernel
 from ...layout import Tensor
 from ...layout.symbolic import IntLike
 from ..common import GROUP, mapped, operand
@@ -99,13 +94,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     if config.divided and config.digits > 1:
         raise CodegenError("blocks cannot share sums of digits")
 
-    k = KernelBuilder(
-        config.name,
-        GROUP * (config.groups + 1),
-        arch=oldest_with("wgmma"),
-        wide=config.wide,
-        cluster=config.cluster.size,
-        summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+    k = config.builder(
+        "C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
         f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{depth}, "
         f"{config.stages} stages\n"
         f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
