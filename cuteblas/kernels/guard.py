@@ -101,14 +101,12 @@ class Record:
         """The declaration of all records, for the kernel that leaves them."""
         return TensorParam(name, ("record",), "float32", (1,), self.size, written=True, batch=False)
 
-    def registers(self, k: KernelBuilder, name: str) -> Tensor:
-        """Registers for a record."""
-        return k.registers(name, "float32", self.size)
-
-    def clear(self, k: KernelBuilder, record: Tensor) -> None:
-        """Begin a record, which has seen no elements."""
+    def begin(self, k: KernelBuilder) -> Tensor:
+        """Registers for a record, which has seen no elements."""
+        record = k.registers("record", "float32", self.size)
         for at, field in enumerate(self.fields):
             k.assign(record(at), field.start)
+        return record
 
     def add(self, k: KernelBuilder, record: Tensor, other: Tensor) -> None:
         """Add what another record has seen."""
