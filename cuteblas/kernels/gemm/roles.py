@@ -37,7 +37,7 @@ from ..epilogue import Parked
 from .divided import Divided
 from .persistent import RingConfig
 from .scheduler import Scheduler, TileOfC, Work
-from .tiles import depth_of, ring_of_tiles
+from .tiles import ring_of_tiles
 
 __all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock"]
 
@@ -91,15 +91,14 @@ class TmaBlock:
                     tma_prefetch(k, tensor.map)
         k.barrier()
 
-    def walk(self, extents: tuple[IntLike, IntLike, IntLike], depth: int, batch: Coord,
+    def walk(self, extents: tuple[IntLike, IntLike, IntLike], batch: Coord,
              of_operands: Sequence[Coord], divided: Divided | None = None) -> None:
-        """Walk over the tiles of C in steps of a depth along K.
+        """Walk over the tiles of C.
 
         Extents are M, N and K of the sums, of batch modes, and (MN, K, ...) of A and of B.
         """
         self._batch, self._of_operands = batch, of_operands
-        self.schedule = Scheduler(self.k, extents, (*self.config.mma.tile, depth), batch,
-                                  self.config.cluster, divided, self.config.triangle)
+        self.schedule = Scheduler(self.k, self.config, extents, batch, divided)
 
     def keep_full(self, steps: Steps, thread: int | None = None) -> None:
         """One thread, the first that does not multiply, fills a stage of the ring in every step."""
@@ -204,7 +203,7 @@ class Multiplier:
         self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.config.mma, block.pipeline
         self._place = place = block.schedule.place
         (a, b), atom = block.rings, mma.atoms[0]
-        element, depth = atom.element, depth_of(atom.element)
+        element, depth = atom.element, block.config.depth
         self._stage = pipeline.state()
         self._released = k.variable("released", 0, hi=pipeline.stages - 1) if overlaps else None
         self._partner = place.partner()
