@@ -31,7 +31,7 @@ from ...codegen.pipeline import PipelineState
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, local_tile, make_identity_tensor, select, size
-from ...layout.symbolic import Condition, IntLike, equal
+from ...layout.symbolic import Condition, IntLike, all_of, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
 from .divided import Divided
@@ -201,12 +201,12 @@ class Multiplier:
 
     def __init__(self, block: TmaBlock, overlaps: bool = True):
         self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.config.mma, block.pipeline
-        self._place = place = block.schedule.place
+        self._sharing = block.config.cluster.sharing
         (a, b), atom = block.rings, mma.atoms[0]
         element, depth = atom.element, block.config.depth
         self._stage = pipeline.state()
         self._released = k.variable("released", 0, hi=pipeline.stages - 1) if overlaps else None
-        self._partner = place.partner()
+        self._partner = block.schedule.place.partner()
         # This group's rows: (64, K, tile of the ring).
         tCsA = local_tile(a, (64, depth), (k.let("group", k.thread // GROUP), 0))
         tile_of_a = operand_layout(64, depth, element, atom.k_major_a)
@@ -255,4 +255,7 @@ class Multiplier:
         wgmma_commit(self._k)
 
     def _release(self, stage: IntLike, condition: Condition = True) -> None:
-        self._place.release(self._pipeline, stage, self._partner, condition)
+        """This warpgroup has read a stage, if a condition holds: signal all blocks that filled
+        it."""
+        with self._k.when(all_of(self._k.thread % GROUP < self._sharing, condition)):
+            self._pipeline.release(stage, self._partner)
