@@ -67,8 +67,11 @@ def _combine(u: int, a: Sequence[int], v: int, b: Sequence[int]) -> tuple[int, .
 def _bezout(a: int, b: int) -> tuple[int, int, int]:
     """``(g, u, v)`` with ``u*a + v*b == g``, the greatest common divisor."""
     g = gcd(a, b)
-    u = pow(a // g, -1, abs(b) // g)
-    return g, u, (g - u * a) // b
+    u, v, u1, v1, x, y = 1, 0, 0, 1, a, b
+    while y:
+        q = x // y
+        x, y, u, v, u1, v1 = y, x - q * y, u1, v1, u - q * u1, v - q * v1
+    return (g, u, v) if x > 0 else (g, -u, -v)
 
 
 def layout_through(points: dict[int, int]) -> Layout | None:
