@@ -84,6 +84,11 @@ class RingConfig:
         return 64 * self.groups
 
     @property
+    def depth(self) -> int:
+        """K of a stage, of what tensor cores multiply."""
+        return depth_of(self.multiplied)
+
+    @property
     def tile(self) -> Pair:
         """Extents of the tile of C."""
         return self.mma.tile
@@ -134,7 +139,7 @@ class RingConfig:
         out evenly. Boxes that are to be ``clipped`` (:class:`~cuteblas.codegen.tma.TmaLoad`) are
         short.
         """
-        element, depth = self.multiplied, depth_of(self.multiplied)
+        element, depth = self.multiplied, self.depth
         most = (max(_CLIPPED_ROWS, depth),) if self.clipped else ()
 
         def box(extent: int, parts: int, k_major: bool) -> TmaBox:
@@ -177,7 +182,7 @@ class TmaConfig(RingConfig, EpilogueConfig):
     @property
     def traits(self) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
-        tile = f"{self.rows}x{self.columns}x{depth_of(self.multiplied)}"
+        tile = f"{self.rows}x{self.columns}x{self.depth}"
         major = "".join("k" if x else "m" for x in self.k_major)
         modes = batch_letters(self.batch_a, self.batch_b)
         written = f"{self.c.letter('mn')}{self.c.width}{self.staged[0] if self.staged else ''}"

@@ -202,7 +202,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     by_threads = not all(config.tma)
     block.begin((A, B), *planes_of_b.barriers, filled=any(config.tma) + GROUP * by_threads,
                 emptied=(groups + 1) * GROUP if by_threads else groups * GROUP // WARP + 1)
-    block.walk((M, N, summed), DEPTH, batch, ((M, K), (N, K)))
+    block.walk((M, N, summed), batch, ((M, K), (N, K)))
     pipeline, schedule = block.pipeline, block.schedule
     loader = GROUP * (groups + 1)               # its first thread: the warpgroup before it splits B
 
