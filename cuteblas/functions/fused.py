@@ -29,11 +29,11 @@ from .gemm import (
     GemmCall,
     gemm,
     gemm_by_numpy,
-    gemm_of_host,
     prepare,
     refuse_shared_outputs,
 )
 from .gufunc import Product, single_out
+from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 
 __all__ = ["fused_call", "fused_matmul"]
