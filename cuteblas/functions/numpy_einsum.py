@@ -22,7 +22,7 @@ from ..engines.memory import Ints, without_imaginary_part
 from .expressions import Expression, one_mode
 from .subscripts import whole_path
 
-__all__ = ["Program", "RoundedOnce", "loop_ns", "program"]
+__all__ = ["Program", "loop_ns", "program", "rounded_once"]
 
 _FEW = 64         # products of a matrix that do not repay a call of BLAS for each matrix of a stack
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
@@ -76,24 +76,17 @@ class _Loop:
         return loop_ns(dtype, len(self.positions), self.products)
 
 
-@dataclass(frozen=True)
-class RoundedOnce:
-    """NumPy's plain loop in a wider type, since that on float16 rounds sums on their way."""
-
-    subscripts: Any
-    order: Any
-    dtype: np.dtype
-    wide: np.dtype
-
-    def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
-        """The result. ``out``, if there is one, shares no memory with the arrays."""
-        with np.errstate(all="ignore"):
-            factors = (_cast(x, self.dtype) for x in arrays)
-            result = np.einsum(self.subscripts, *factors, dtype=self.wide, order=self.order)
-            if out is None:
-                return result.astype(self.dtype)
-            np.copyto(out, result, casting="unsafe")
-            return out
+def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
+                 arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
+    """NumPy's plain loop in a wider type, since that on float16 rounds sums on their way. ``out``,
+    if there is one, shares no memory with the arrays."""
+    with np.errstate(all="ignore"):
+        factors = (_cast(x, dtype) for x in arrays)
+        result = np.einsum(subscripts, *factors, dtype=wide, order=order)
+        if out is None:
+            return result.astype(dtype)
+        np.copyto(out, result, casting="unsafe")
+        return out
 
 
 @dataclass(frozen=True)
