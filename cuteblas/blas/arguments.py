@@ -270,7 +270,12 @@ def read(function: str, types: Types | None, request: Request, gather: Func = ga
     _as_typed(function, gathered, types)
     alpha, beta = given.scalar("alpha", types, place), given.scalar("beta", types, place)
 
-    _check_ranks(function, arrays)
+    for name, x in arrays.items():
+        if x.ndim < 2:
+            raise ValueError(
+                f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
+                f"{x.shape}"
+            )
     a, b = view(trans_a, arrays["a"]), view(trans_b, arrays["b"])
     shape = _shape_of(function, arrays, (a.shape, b.shape), (trans_a, trans_b))
     c, out, answer = _targets(function, request, arrays, overwrites, beta, shape)
@@ -349,15 +354,6 @@ def _other_routine(function: str, product: str) -> str | None:
     return next((name for name in names if name in ROWS), None)
 
 
-def _check_ranks(function: str, arrays: ByName) -> None:
-    for name, x in arrays.items():
-        if x.ndim < 2:
-            raise ValueError(
-                f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
-                f"{x.shape}"
-            )
-
-
 def _shape_of(function: str, arrays: ByName,
               seen: tuple[Ints, Ints],
               trans: tuple[Transposition, Transposition]) -> Ints:
@@ -369,12 +365,10 @@ def _shape_of(function: str, arrays: ByName,
         )
         return ValueError(f"{function} {what}: {shapes}")
 
-    (*batch_a, m, k), (*batch_b, k_of_b, n) = seen
+    (m, k), (k_of_b, n) = (shape[-2:] for shape in seen)
     if k != k_of_b:
         raise refusal(f"multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b")
-    batches = {"a": tuple(batch_a), "b": tuple(batch_b)}
-    if "c" in arrays:
-        batches["c"] = arrays["c"].shape[:-2]
+    batches = {name: x.shape[:-2] for name, x in arrays.items() if name != "out"}
     try:
         batch = np.broadcast_shapes(*batches.values())
     except ValueError:

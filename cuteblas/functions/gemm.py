@@ -261,8 +261,7 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
                              beta=kinds["beta"] if reads_c or trace else "zero",
                              compute=None if is_usual else given.compute,
                              **given.algorithm._asdict())
-    if given.triangle is not None:
-        problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
+    problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
     product = {"a": a, "b": b, "c": target}
     arrays = {**product, **{epilogue_role(name): x
                             for name, x in (*operands.items(), *outputs.items())}, **on_device}

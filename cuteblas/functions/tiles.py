@@ -159,9 +159,9 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
     if index == [None] * 3:
         return None
     result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
-    at = {c: candidates[c] for c in index if c is not None}
-    where = [[at[c][place] if c is not None else None for c in index] for place in range(3)]
-    operands = tuple(Operand(x, (*axes, None)) for x, axes in zip((x1, x2), where[1:], strict=True))
+    axes = [candidates[c] if c is not None else (None,) * 3 for c in index]
+    where = [*zip(*axes, strict=True)]              # in the result and in both operands
+    operands = tuple(Operand(x, (*its, None)) for x, its in zip((x1, x2), where[1:], strict=True))
     batch, m, n = (1 if c is None else settled.extents[c] for c in index)
     a_bytes, b_bytes = x1.nbytes // (batch * m), x2.nbytes // (batch * n)
     by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(
@@ -172,7 +172,8 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
                       a_kept=expected([x1]) > 0, b_kept=expected([x2]) > 0)
 
     def compute(there: Sequence[Any], target: Any) -> None:
-        shorter = {c: target.shape[at[c][0] or 0] for c in at}
+        shorter = {c: target.shape[axis] for c, axis in zip(index, where[0], strict=True)
+                   if c is not None and axis is not None}
         part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
         evaluate(part, algorithm, Execution(f"{function}: tiles", CUDA), there, target)
 
