@@ -413,8 +413,8 @@ MUTATIONS = [
         ),
         (
             "blas/rank_k.py",
-            "alpha = call.alpha.conjugate() if hermitian else call.alpha",
-            "alpha = call.alpha",
+            "alpha = product.alpha.conjugate() if hermitian else product.alpha",
+            "alpha = product.alpha",
             "blas/test_rank_k.py"
         ),
         (
