@@ -261,8 +261,8 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     TypeError, ValueError, numpy.exceptions.AxisError
         The errors of ``matmul``.
     """
-    from ..engines.execution import plan_for
     from ..engines.problems import has_kernels
+    from ..engines.tuning import plan_for
     from .staging import stage
 
     product = resolve_product(x1, x2, out, arguments)
@@ -292,7 +292,7 @@ def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
 def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                    card: DeviceInfo | None, arguments: Any) -> Explanation:
     """The explanation of a product with an epilogue."""
-    from ..engines.execution import plan_for
+    from ..engines.tuning import plan_for
     from .fused import fused_call
 
     resolved, call, casts = fused_call(x1, x2, out, epilogue, algorithm, arguments)
@@ -377,8 +377,8 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     order, variant
         As in :func:`explain_copy`.
     """
-    from ..engines.execution import plan_for
     from ..engines.problems import copy_problem, in_place_problem
+    from ..engines.tuning import plan_for
 
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}"
                                                                  if out is None else "into out")
