@@ -28,8 +28,8 @@ from ...planning.plan import Argument, Launch, Plan
 from ...runtime.architectures import target_architecture
 from ...runtime.compiler import cubin_name
 from ...runtime.configuration import costs_file
-from ...runtime.executor import Executor
-from ...runtime.loading import is_loaded, load_cubin
+from ...runtime.executor import Executor, PlanRecord
+from ...runtime.loading import KernelRecord, is_loaded, load_cubin
 from ..cuda import CUDA, several_devices
 from ..settings import workspace_limit
 from ..tuning import tuning_state
@@ -229,28 +229,6 @@ class _KeptMap(NamedTuple):
     swizzle: int
 
 
-class _KeptKernel(NamedTuple):
-    """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine
-    code's name in the cache."""
-
-    name: str
-    threads: int
-    shared_bytes: int
-    waits: bool
-    cubin: str
-    cluster: tuple[int, int, int]
-    params: tuple[_KeptParam, ...]
-
-
-class _KeptPlan(NamedTuple):
-    """A plan: see :class:`~cuteblas.planning.plan.Plan`."""
-
-    roles: tuple[str, ...]
-    arch: str
-    workspace_bytes: int
-    launches: tuple[Launch, ...]
-
-
 def plan_to_json(plan: Plan, ordinal: int) -> tuple[Any, ...] | None:
     """A plan that has been launched on a device for other processes; ``None`` if its kernels are
     not those of this process."""
@@ -289,14 +267,14 @@ def executor_from_json(kept: Sequence[Any], ordinal: int) -> Executor | None:
     launches, functions = [], []
     for *facts, cluster, params, grid, arguments in given:
         params = tuple(_KeptParam(name, kind, dtype(of)) for name, kind, of in params)
-        kernel = _KeptKernel._make((*facts, tuple(cluster), params))
+        kernel = KernelRecord._make((*facts, tuple(cluster), params))
         if (cubin := find("entries", kernel.cubin)) is None:
             return None
-        functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
+        functions.append(load_cubin(kernel, cubin, ordinal).function)
         launches.append(
             Launch(kernel, tuple(grid), tuple(map(_argument, arguments)))  # type: ignore[arg-type]
         )
-    plan = _KeptPlan(tuple(roles), arch, workspace_bytes, tuple(launches))
+    plan = PlanRecord(tuple(roles), arch, workspace_bytes, tuple(launches))
     return Executor(plan, ordinal, functions, cupy.cuda.driver.launchKernel)
 
 
