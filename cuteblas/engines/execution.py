@@ -26,7 +26,7 @@ from .elementwise import (
     scaled_of,
 )
 from .engine import Engine
-from .memory import Memory, overlap, same_elements, strides_by_order, without_imaginary_part
+from .memory import Memory, new_memory, overlap, same_elements, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
 from .replay.recording import Recorder, listeners
 from .tuning import Problem, fastest, plan_for
@@ -166,8 +166,7 @@ class Execution:
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
         """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy
         kernels or a named one."""
-        source = self.memory(a)
-        target = self.empty(replace(source, strides=strides_by_order(source, order)))
+        target = self.empty(new_memory(self.memory(a), order))
         self.move(a, target, variant, purpose)
         return target
 
@@ -201,9 +200,7 @@ class Execution:
         if target.whole_elements:
             self._cast(dst, src)
         else:
-            between = self.empty(
-                replace(target, strides=strides_by_order(replace(target, strides=src.strides), "K"))
-            )
+            between = self.empty(new_memory(replace(target, strides=src.strides), "K"))
             self._cast(between, src)
             self.move(between, dst, purpose=_ALIGNMENT)
 

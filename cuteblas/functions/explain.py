@@ -12,7 +12,7 @@ import numpy as np
 from ..engines.blocked import method
 from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
 from ..engines.exact import words_for
-from ..engines.memory import Memory, overlap, strides_by_order
+from ..engines.memory import Memory, new_memory, overlap
 from ..engines.placement import Work, copy_work, may_move, where_it_runs, work_of
 from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import (
@@ -351,7 +351,7 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     (array,), (memory,) = resolved.arrays, resolved.memories
     if out is not None:
         check_out(array, out)
-    strides = strides_by_order(memory, order) if out is None else out.strides
+    strides = (new_memory(memory, order) if out is None else out).strides
     planned, runs_on = _place(resolved, array, card, lambda: copy_work(array, strides))
     if runs_on.startswith("NumPy;"):
         apart = out is None or not np.may_share_memory(array, out)
@@ -385,7 +385,7 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     if (reason := why_not_words(source.dtype)) is not None:
         refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
-    target = Memory(source.shape, strides_by_order(source, order), source.dtype)
+    target = new_memory(source, order)
     if out is None or not overlap(source, out):
         return Explanation(call, runs_on, (), plan_for(copy_problem(source, out or target, variant),
                                                        device))
