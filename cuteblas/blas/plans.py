@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..engines.dispatch import own_call
-from ..engines.execution import Execution, plan_for
+from ..engines.execution import Execution
 from ..engines.memory import Ints, Memory
 from ..engines.settings import current_backend
+from ..engines.tuning import plan_for
 from ..functions.explain import Explanation
 from ..functions.gemm import finish, scalar_kind
 from ..functions.gemm import prepare as prepare_product
