@@ -118,7 +118,6 @@ def operands(subscripts, dtype="float32", seed=1, **extents):
 # contiguous or not.
 NESTED = ["abk,kc->bac", "akb,kc->bca", "abk,kcd->bdac", "kal,lkc->ac", "kabl,lckd->bdac",
           "abk,ckd->dbca", "aklb,ckl->bca", "kail,ljkc->acij", "abck,kd->cbad", "ka,bkc->cab"]
-@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "float16", "int32", "bool"])
 @pytest.mark.parametrize("subscripts", ["abk,kc->bac", "kabl,lckd->bdac", "kail,ljkc->acij",
                                         "nakbl,lcnkd->bdnac", "nkabl,lckd->dnbac"])

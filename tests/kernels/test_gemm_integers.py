@@ -49,38 +49,12 @@ def run(engine, a, b, *, output=None, alpha=1, beta=0, seed=None, c_order="C", c
     return plan
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("orders", ["CCC", "CFF", "FCC"])
-def test_every_type_and_order(engine, dtype, orders):
-    rng = np.random.default_rng(1)
-    a, b = random(rng, (72, 200), dtype), random(rng, (200, 88), dtype)
-    run(engine, a, b, placed=(place(a, orders[0]), place(b, orders[1])), c_order=orders[2])
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
 @pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 9, 17), (129, 65, 127), (64, 264, 129),
                                      (67, 3, 384)])
 def test_ragged_sizes(engine, dtype, m, n, k):
     rng = np.random.default_rng(2)
     run(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), c_pad=1)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "bool"])
-@pytest.mark.parametrize("options", [{"offset": 3}, {"step": 2}, {"flip": (True, True)},
-                                     {"pad": 5}], ids=lambda x: next(iter(x)))
-def test_strides_and_addresses(engine, dtype, options):
-    rng = np.random.default_rng(3)
-    a, b = random(rng, (70, 140), dtype), random(rng, (140, 40), dtype)
-    run(engine, a, b, placed=(place(a, **options), place(b, "F", **options)))
-
-
-@pytest.mark.parametrize("dtype", ["int16", "int64"])
-def test_rows_and_columns_that_repeat(engine, dtype):
-    rng = np.random.default_rng(4)
-    a, b = random(rng, (70, 140), dtype), random(rng, (140, 40), dtype)
-    pa = place(a[:1])
-    run(engine, np.broadcast_to(a[:1], a.shape), b,
-        placed=(replace(pa, shape=a.shape, strides=(0, 1)), place(b)))
 
 
 def test_sums_of_bools_do_not_wrap_to_false(engine):
@@ -107,7 +81,6 @@ def test_extreme_values(engine, dtype, value):
     run(engine, a, b)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("dtype, k", [("int8", 2**17 + 200), ("uint8", 2**16 + 2000),
                                       ("uint64", 16384), ("int64", 16640)])
 @pytest.mark.parametrize("value", ["least", "all bits"])
@@ -134,27 +107,6 @@ def test_parts_of_sums_are_as_long_as_32_bits_allow():
     assert f"stages - part_of_sum * {most}, {most})" in body
 
 
-@pytest.mark.parametrize("dtype, alpha, beta",
-                         [("int8", -5, 7), ("uint16", 3, 1), ("int32", -5, 7), ("uint64", 3, 2)])
-def test_alpha_and_beta(engine, dtype, alpha, beta):
-    rng = np.random.default_rng(5)
-    run(engine, random(rng, (40, 150), dtype), random(rng, (150, 72), dtype), alpha=alpha,
-        beta=beta)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "bool"])
-@pytest.mark.parametrize("batch_a, batch_b", [((3,), (3,)), ((1,), (3,)), ((2, 2), (2, 2))])
-def test_batches(engine, dtype, batch_a, batch_b):
-    rng = np.random.default_rng(6)
-    a, b = random(rng, (*batch_a, 30, 130), dtype), random(rng, (*batch_b, 130, 70), dtype)
-    pa, pb = place(a), place(b)
-    whole = np.broadcast_shapes(batch_a, batch_b)
-    if batch_a != whole:
-        pa = replace(pa, shape=(*whole, *pa.shape[-2:]),
-                     strides=(*(0 for _ in whole), *pa.strides[-2:]))
-    run(engine, np.broadcast_to(a, (*whole, *a.shape[-2:])), b, placed=(pa, pb))
-
-
 @pytest.mark.parametrize("element, sums", [("int8", "int32"), ("uint8", "uint32")])
 def test_results_of_32_bits(engine, element, sums):
     rng = np.random.default_rng(7)
@@ -167,7 +119,6 @@ TILES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaT
          WgmmaTile(2, 256, 4, Cluster(2, 1))]
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "int32"])
 def test_shapes_of_tiles(engine, dtype, tile):

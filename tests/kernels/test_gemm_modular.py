@@ -155,7 +155,6 @@ def test_moduli_are_pairwise_coprime_and_bytes():
     assert product_of(EXACT) * 255 * EXACT < 2**95 <= product_of(EXACT + 1) * 255 * (EXACT + 1) * 2
 
 
-@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch",
                          [(130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()),
@@ -433,7 +432,6 @@ def test_epilogues(engine):
     np.testing.assert_allclose(c.view, a.view @ b.view + added.view, rtol=0, atol=1e-13)
 
 
-@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_blocks_of_c_are_the_whole(engine, monkeypatch, element, batch):
@@ -473,7 +471,6 @@ def test_several_tiles_and_stages(engine, monkeypatch):
         np.testing.assert_array_equal(other, results[0])
 
 
-@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("orders", ["CC", "FC", "CF", "FF"])
 def test_offsets_of_64_bits(engine, monkeypatch, element, orders):

@@ -92,7 +92,6 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
 
 
 # Where rows are across K, blocks of 16 of them keep 1024 of K, and blocks of 32 keep 512.
-@pytest.mark.each_value
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("k", [256, 513, 1537, 2195, 4097])
 def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
@@ -156,7 +155,6 @@ def test_rows_across_k_of_any_number_can_be_planned(element, k):
         assert plan.family == "gemm_split"
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["FC", "CC", "FF"])
 @pytest.mark.parametrize("element, pad", [("f4", 0), ("f4", 1), ("c8", 0), ("c8", 3)])
 @pytest.mark.parametrize("clusters, k", [((1,), 2600), ((2,), 2600), ((8,), 130), ((4,), 1100)])
@@ -228,7 +226,6 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
     assert units(c, a, b) <= limit(130)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("m, n, k, batch, blocks, scalars", [
     (200, 200, 600, (), 3, (1, 0)),      # 4 tiles and more
@@ -290,7 +287,6 @@ def test_gated_slices_are_added_by_few_blocks(engine):
     np.testing.assert_array_equal(c, native)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("span, expected", [(60, "bf16x6"), (140, "ieee")])
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("multiprocessors, cluster", [(1, 1), (3, 2), (5, 4)])

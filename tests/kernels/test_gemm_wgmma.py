@@ -127,7 +127,6 @@ SHAPES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), Wgmma
           WgmmaTile(3, 192, 3, Cluster(2, 1))]
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("tile", SHAPES, ids=str)
 @pytest.mark.parametrize("orders, pad, batch, beta", [
     ("CCC", 0, (), 0), ("FCC", 8, (2,), 2), ("CFF", 1, (), 0), ("FFC", 0, (), 1)])
@@ -306,7 +305,6 @@ DIVIDED = [WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(1, 64, 8), Wgmm
            WgmmaTile(3, 96, 4)]
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("m, n, k, batch, blocks, divided, kinds", [
     # some tiles are divided, others are whole
     (200, 520, 328, (), 3, 2, {}),

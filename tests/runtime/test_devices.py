@@ -1,7 +1,6 @@
 """Why there is no GPU, and what a device is like, with stand-ins for CuPy."""
 
 import os
-import os
 import subprocess
 import sys
 from dataclasses import replace
