@@ -179,11 +179,32 @@ def outside(x: Strided) -> np.ndarray:
     return mask
 
 
+def multiply_placed(engine, plan_for, a: Strided, b: Strided, c: Strided, *, alpha=1, beta=0,
+                    conj=(False, False), **kinds) -> Plan:
+    """One product, compared, without another byte of C's allocation written; the plan."""
+    before, around = c.view.copy(), outside(c)
+    untouched = c.base[around].copy()
+    problem = gemm_problem(a, b, c, conj=conj, alpha="one" if alpha == 1 else "value",
+                           beta={0: "zero", 1: "one"}.get(beta, "value"), **kinds)
+    plan = plan_for(problem, engine.device)
+    engine.run(plan, alpha, beta, a=a, b=b, c=c)
+    wide_a, wide_b = (np.conj(x.view) if flag else x.view
+                      for x, flag in zip((a, b), conj, strict=True))
+    kind = c.base.dtype
+    if a.base.itemsize == 2 and a.base.dtype.kind not in "iu":
+        check_tensor_cores(c.view, wide_a, wide_b, alpha=alpha, beta=beta, before=before)
+    else:
+        check_product(c.view, wide_a.astype(kind), wide_b.astype(kind), kind.name, alpha=alpha,
+                      beta=beta, before=before)
+    np.testing.assert_array_equal(c.base[around].view(np.uint8), untouched.view(np.uint8),
+                                  err_msg="memory outside of C was written")
+    return plan
+
+
 def multiply(engine, plan_for, a: np.ndarray, b: np.ndarray, orders: str = "CCC", *,
-             output: str | None = None, alpha=1, beta=0, conj=(False, False), repeat: tuple[str, Iterable[int]] | None = None,
-             a_place=None, b_place=None, c_place=None) -> Plan:
-    """One product, compared, into poisoned memory of which nothing else may be written; the
-    plan."""
+             output: str | None = None, beta=0, repeat: tuple[str, Iterable[int]] | None = None,
+             a_place=None, b_place=None, c_place=None, **how) -> Plan:
+    """The same of values that are put into memory; C is poisoned, and so is what is around it."""
     dtype = output or a.dtype.name
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
     before = (random(np.random.default_rng(9), shape, dtype) if beta
@@ -193,23 +214,7 @@ def multiply(engine, plan_for, a: np.ndarray, b: np.ndarray, orders: str = "CCC"
     if repeat is not None:
         placed[repeat[0]] = repeated(placed[repeat[0]], repeat[1])
     c = place(before, orders[2], **{"poison": poison(dtype), **(c_place or {})})
-    around = outside(c)
-    untouched = c.base[around].copy()
-    problem = gemm_problem(placed["a"], placed["b"], c, conj=conj,
-                           alpha="one" if alpha == 1 else "value",
-                           beta={0: "zero", 1: "one"}.get(beta, "value"))
-    plan = plan_for(problem, engine.device)
-    engine.run(plan, alpha, beta, c=c, **placed)
-    a, b = (np.conj(x.view) if flag else x.view
-            for x, flag in zip((placed["a"], placed["b"]), conj, strict=True))
-    if a.dtype.itemsize == 2 and a.dtype.kind not in "iu":
-        check_tensor_cores(c.view, a, b, alpha=alpha, beta=beta, before=before)
-    else:
-        check_product(c.view, a.astype(dtype), b.astype(dtype), dtype, alpha=alpha, beta=beta,
-                      before=before)
-    np.testing.assert_array_equal(c.base[around].view(np.uint8), untouched.view(np.uint8),
-                                  err_msg="memory outside of C was written")
-    return plan
+    return multiply_placed(engine, plan_for, **placed, c=c, beta=beta, **how)
 
 
 def element(dtype: str) -> np.dtype:

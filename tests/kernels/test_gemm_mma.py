@@ -1,5 +1,5 @@
-"""``gemm_mma``: warp-level tensor cores, their tiles, edges, slices and words, in the emulator and on
-a GPU; what it shares with other families is in test_products.py."""
+"""``gemm_mma``: tiles, edges, slices and words of warp-level tensor cores, in the emulator and on a
+GPU; what it shares with other families is in test_products.py."""
 
 from dataclasses import replace
 
@@ -43,7 +43,8 @@ def run(engine, a, b, orders="CCC", *, output=None, **how):
                                              ("bfloat16", "bfloat16"), ("int8", "int32")])
 def test_types(engine, element, output):
     rng = np.random.default_rng(2)
-    run(engine, random(rng, (64, 96), element), random(rng, (96, 72), element), "CFC", output=output)
+    run(engine, random(rng, (64, 96), element), random(rng, (96, 72), element), "CFC",
+        output=output)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "complex128"])

@@ -1,4 +1,4 @@
-"""``gemm_simt``: its tiles, chains of sums and slices, in the emulator and on a GPU; what it shares
+"""``gemm_simt``: tiles, chains of sums and slices, in the emulator and on a GPU; what it shares
 with other families is in test_products.py."""
 
 import itertools

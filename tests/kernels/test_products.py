@@ -75,9 +75,10 @@ def cases(name: str) -> list[tuple]:
 
 
 def sampled(how: Callable) -> pytest.MarkDecorator:
-    rows = [(name, case) for name in FAMILIES for case in how(cases(name))]
-    return pytest.mark.parametrize("name, case", rows,
-                                   ids=[f"{name} {' '.join(map(str, case))}" for name, case in rows])
+    """A test's cases of all families."""
+    return pytest.mark.parametrize("name, case", [(name, case) for name in FAMILIES
+                                                  for case in how(cases(name))],
+                                   ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x)))
 
 
 @sampled(each_value)
