@@ -20,6 +20,7 @@ from ..layout import (
     Layout,
     Swizzle,
     Tensor,
+    _,
     coalesce,
     composition,
     make_layout,
@@ -394,8 +395,7 @@ class WarpMma(Partitions):
     def partition_quads(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of C (M, N) that ``thread`` has after :meth:`exchange`, shape
         ``(run of 4, half, atom m, pair of atoms n)``."""
-        return partition(tensor, self.tile, self.tv_quads,
-                         thread).map_domain(lambda layout: make_layout(*layout[0]))
+        return partition(tensor, self.tile, self.tv_quads, thread)[(_, _, _, _), 0, 0]
 
     def exchange(self, k: KernelBuilder, c: Tensor, thread: IntLike) -> Tensor:
         """Pairs along N become runs of four: each lane gives its neighbour a pair of one of two

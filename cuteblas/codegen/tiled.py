@@ -120,9 +120,7 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
         tiled = zipped_divide(layout, tile)
         return make_layout(composition(tiled[0], tv), tiled[1])
 
-    return tensor.map_domain(by_thread)[(thread, None), None].map_domain(
-        lambda layout: make_layout(layout[0], *layout[1])
-    )
+    return tensor.map_domain(by_thread)[(thread, None), (None,) * tensor.rank]
 
 
 class Pictured:

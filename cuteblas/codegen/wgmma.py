@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .._dtypes import dtype
 from ..layout import (
@@ -21,6 +21,7 @@ from ..layout import (
     is_bijective,
     make_layout,
     size,
+    transform_leaf,
     tv_picture,
 )
 from ..layout.symbolic import IntLike, ceil_div
@@ -139,14 +140,9 @@ class WgmmaOperand:
                                    self.row_bytes))
         modes = (composition(inner[0], Layout(ceil_div(extent, rows), rows)),
                  composition(inner[1], Layout(depth // step, step)), ring.layout.inner[2])
-        return Tensor(Descriptors(first), make_layout(*(Layout(mode.shape,
-                                                               _times(mode.stride, item))
-                                                        for mode in modes)))
-
-
-def _times(stride: Any, factor: int) -> Any:
-    return tuple(_times(d, factor) for d in stride) if isinstance(stride,
-                                                                  tuple) else stride * factor
+        in_bytes = (Layout(mode.shape, transform_leaf(mode.stride, lambda d: d * item))
+                    for mode in modes)
+        return Tensor(Descriptors(first), make_layout(*in_bytes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import count
 from threading import Lock
 
@@ -36,15 +37,12 @@ class Tally:
             return total
 
 
+@cache
 def tally(function: str, kind: str, detail: str) -> Tally:
     """The one tally of that function for a route (``kind="calls"``) or a reason
     (``kind="copies"``)."""
-    key = function, kind, detail
-    found = _tallies.get(key)
-    if found is None:
-        with _lock:
-            found = _tallies.setdefault(key, Tally())
-    return found
+    with _lock:                             # threads that ask at the same time get the same one
+        return _tallies.setdefault((function, kind, detail), Tally())
 
 
 def stats() -> dict[str, dict[str, dict[str, int]]]:

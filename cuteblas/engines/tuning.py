@@ -113,10 +113,12 @@ def fastest(plan: Plan, timer: Callable[[Plan], float | None]) -> Plan | None:
         # The first plan is timed twice: clocks rise meanwhile.
         for name, each in chain([(_PLANNED, plan)], islice(_plans(plan), _TIMED)):
             plans[name] = each
-            with suppress(Exception):           # no memory, or a kernel that is refused
+            try:
                 if (seconds := timer(each)) is None:
                     return None
                 times[name] = seconds
+            except Exception as error:          # no memory, or a kernel that is refused
+                tally("tune", "left out", type(error).__name__).tick()
         if len(times) < min(2, len(plans)):
             return plan
         found = _noted(plans.items(), times)

@@ -44,10 +44,11 @@ class Holding:
 
     def hold(self, events: Sequence[Any]) -> None:
         """Keep what this thread has noted until events have happened; wait where calls are
-        ahead."""
-        arrays = vars(self._touched).pop("arrays", None)
-        if events and arrays:
-            self._held.put((events, arrays))
+        ahead. If that is interrupted, it is kept until the next call holds it."""
+        noted = vars(self._touched)
+        if events and noted.get("arrays"):
+            self._held.put((events, noted["arrays"]))
+        noted.clear()
 
     def let_go(self, _nbytes: int = 0) -> int:
         """Wait until nothing is held; the number of calls that held something."""

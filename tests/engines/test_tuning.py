@@ -183,6 +183,7 @@ def test_a_plan_that_fails_is_left_out(bad, clock):
     clock.seconds = lambda number: MemoryError() if number in bad else 1e-3 / (1 + number)
     multiply()
     assert plan_for(PROBLEM, H200) == clock.asked[max({0, 1, 2} - bad)] and plan_for(PROBLEM, H200).measured.count("by gemm") < 3
+    assert [*cuteblas.stats()["tune"]["left out"]] == ["MemoryError"]
 
 
 @pytest.mark.parametrize("bad", [{0, 1, 2}, {1, 2}])
@@ -190,7 +191,8 @@ def test_where_plans_cannot_be_compared_planning_chooses(bad, clock):
     clock.seconds = lambda number: RuntimeError("refused") if number in bad else 1e-3
     multiply()
     multiply()
-    assert len(clock.asked) == 3 and not files() and "tune" not in cuteblas.stats() and not plan_for(PROBLEM, H200).measured
+    assert len(clock.asked) == 3 and not files() and not plan_for(PROBLEM, H200).measured
+    assert [*cuteblas.stats()["tune"].pop("left out")] == ["RuntimeError"] and "calls" not in cuteblas.stats()["tune"]
 
 
 def test_what_cannot_be_timed_now_is_timed_later(clock):

@@ -267,8 +267,8 @@ def test_shared_memory_ends_with_the_last_vectors(dtype, extents):
                                     Operand(dtype, (1, n), (n * k,)),
                                     Operand(dtype, (n, 1), (m * n,)), (10**5,)), H200)
     kernel, config = plan.launches[0].kernel, plan.config
-    each = [(sum((e - 1) * s for e, s in zip(box, side.held, strict=True)) + 1) for box, side in
-            zip(config.boxes, (config.a, config.b, config.c), strict=True)]
+    each = [(sum((e - 1) * s for e, s in zip(side.box, side.held, strict=True)) + 1)
+            for side in config.sides]
     item, sums = np.dtype(dtype).itemsize, np.dtype(config.sums).itemsize
     a, b = (x + config.tile.threads * side.width
             for x, side in zip(each, (config.a, config.b), strict=False))

@@ -80,3 +80,22 @@ def test_calls_ahead_are_waited_for():
     assert begun.wait(10)
     holding.let_go()
     assert not any(x() is not None for x in arrays)
+
+
+def test_an_interrupted_wait_lets_go_of_nothing(monkeypatch):
+    def interrupted(item):
+        raise KeyboardInterrupt
+
+    holding, event, x = Holding(), Happens(), np.zeros(3)
+    holding.touch(x)
+    x = weakref.ref(x)
+    with monkeypatch.context() as patch:
+        patch.setattr(holding._held, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            holding.hold([event])
+    gc.collect()
+    assert x() is not None
+    event.set()
+    held(holding, event)
+    holding.let_go()
+    assert x() is None

@@ -16,6 +16,7 @@ from ...codegen.copies import Ldmatrix
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
 from ...codegen.mma import WarpMma, operand_tile
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, make_tensor, size
+from ...layout import select as modes_of
 from ...layout.symbolic import IntLike, all_of, minimum, select
 from ..common import ELEMENTS, WARP, OperandAccess, Pair, vectors_along
 from .block import GemmBlock
@@ -125,11 +126,7 @@ class _Covered(LoopOperand):
 
     def _turned(self, tensor: Tensor) -> Tensor:
         """(extent, K, ...) in the order (run, row, ...)."""
-        return tensor.map_domain(
-            lambda layout: make_layout(
-                *(layout[i] for i in (self._along, 1 - self._along)), *list(layout)[2:]
-            )
-        )
+        return modes_of(tensor, self._along, 1 - self._along, *range(2, tensor.rank))
 
     def _part_of_copy(self, tensor: Tensor) -> Tensor:
         """What a thread copies of (word, row, ...)."""

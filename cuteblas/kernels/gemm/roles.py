@@ -24,16 +24,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
-from ...codegen import (
-    GlobalTensor,
-    KernelBuilder,
-    Mbarriers,
-    Pipeline,
-    TmaBox,
-    operand_layout,
-)
+from ...codegen import GlobalTensor, KernelBuilder, Mbarriers, Pipeline, operand_layout
 from ...codegen.mbarrier import initialise
 from ...codegen.pipeline import PipelineState
 from ...codegen.tma import TmaLoad, tma_prefetch
@@ -42,10 +34,10 @@ from ...layout import Layout, Tensor, local_tile, make_identity_tensor, select, 
 from ...layout.symbolic import Condition, IntLike, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
-from .cluster import ALONE, Cluster
 from .divided import Divided
+from .persistent import RingConfig
 from .scheduler import Scheduler, TileOfC, Work
-from .tiles import depth_of, rings_of_tiles
+from .tiles import depth_of, ring_of_tiles
 
 __all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock"]
 
@@ -73,20 +65,17 @@ class TmaBlock:
     ----------
     k : KernelBuilder
         The kernel.
-    config : TmaConfig, GemmModularConfig or SkinnyConfig
+    config : RingConfig
         The kernel's configuration.
-    whole : tuple of TmaBox
-        Whole tiles of A and of B in a stage.
-    cluster : Cluster
-        Blocks that share operands.
     planes : int
         Tiles of each operand in a stage, which follow each other.
     """
 
-    def __init__(self, k: KernelBuilder, config: Any, whole: tuple[TmaBox, TmaBox],
-                 cluster: Cluster = ALONE, planes: int = 1):
-        self.k, self.config, self._cluster = k, config, cluster
-        self.rings = rings_of_tiles(k, whole, config.stages * planes)
+    def __init__(self, k: KernelBuilder, config: RingConfig, planes: int = 1):
+        self.k, self.config = k, config
+        self.rings = tuple(ring_of_tiles(k, f"s{name}", box.element, box.layout,
+                                         config.stages * planes)
+                           for name, box in zip("AB", config.whole, strict=True))
 
     def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers, filled: int = 1,
               emptied: int | None = None) -> None:
@@ -94,7 +83,7 @@ class TmaBlock:
         ahead."""
         k, config, self._tensors = self.k, self.config, tensors
         self.pipeline = Pipeline(k, config.stages, filled,
-                                 emptied or config.mma.groups * self._cluster.sharing)
+                                 emptied or config.mma.groups * config.cluster.sharing)
         with k.when(equal(k.thread, 0)):
             initialise(k, *self.pipeline.barriers, *others)
             for tensor in tensors:
@@ -110,7 +99,7 @@ class TmaBlock:
         """
         self._batch, self._of_operands = batch, of_operands
         self.schedule = Scheduler(self.k, extents, (*self.config.mma.tile, depth), batch,
-                                  self._cluster, divided, self.config.triangle)
+                                  self.config.cluster, divided, self.config.triangle)
 
     def keep_full(self, steps: Steps, thread: int | None = None) -> None:
         """One thread, the first that does not multiply, fills a stage of the ring in every step."""
@@ -138,7 +127,7 @@ class TmaBlock:
             box, ring, extents = config.boxes[mode], self.rings[mode], self._of_operands[mode]
             whole = make_identity_tensor((*extents, *own(self._batch)))
             # boxes outside of the operand are not loaded where all are short
-            limit = extents[0] if box.most < TmaBox.most else None
+            limit = extents[0] if config.clipped else None
             atom = TmaLoad(self._tensors[mode].map, box, self.pipeline.barrier(stage),
                            place.receivers(mode), limit)
             for i, at in enumerate(step[mode]):

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from ..._dtypes import dtype
 from ...codegen import GlobalTensor, KernelBuilder, TmaBox, WgmmaMma, partition
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.swizzled import longest_row, swizzle_over
 from ...codegen.tma import TmaStore, tma_store_wait
-from ...codegen.wgmma import WgmmaRegisterMma
 from ...layout import (
     ComposedLayout,
     Layout,
@@ -34,11 +34,9 @@ from ..common import (
     part_of_tile,
     vectors_along,
 )
-from ..epilogue import Epilogue, OutputTile
-from .persistent import PersistentConfig
+from ..epilogue import Epilogue, OutputTile, OutputTriangle
 from .roles import Finish, Sums
 from .scheduler import TileOfC
-from .triangle import output_triangle
 
 __all__ = ["StagedC", "WarpgroupOutput"]
 
@@ -121,8 +119,8 @@ class StagedC:
                     tma_store_wait(k, self._slots - 1)
             if self._map is not None or self._slots == 1:
                 k.group_barrier(1 + group, GROUP)
-            yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c,
-                                                 lane).map_domain(lambda layout: layout[0]))
+            mine = partition(stage, self._mma.tile, self._mma.tv_c, lane)
+            yield piece, k.pin("tCsC", mine[(_, _, _), 0, 0])
             at = tile.m * self._groups + group, tile.n * self._count + piece
             if self._map is None:
                 k.group_barrier(1 + group, GROUP)
@@ -160,64 +158,58 @@ class StagedC:
             tma_store_wait(self._k)
 
 
-@dataclass(frozen=True)
 class WarpgroupOutput:
     """C of a kernel whose warpgroups have its tiles in accumulators.
 
-    Attributes
+    Parameters
     ----------
     k : KernelBuilder
         The kernel.
-    config : PersistentConfig
+    config : TmaConfig or SkinnyConfig
         The configuration of the kernel.
-    mma : WgmmaMma or WgmmaRegisterMma
-        Who has what of a tile.
     c : GlobalTensor
         C.
-    extents : tuple
-        Extents M and N.
-    staged : StagedC, optional
-        The way through shared memory.
-    guarded : bool
-        Whether threads ask which elements exist.
+    epilogue : Epilogue
+        The end of the kernel.
     """
 
-    k: KernelBuilder
-    config: PersistentConfig
-    mma: WgmmaMma | WgmmaRegisterMma
-    c: GlobalTensor
-    extents: DynamicPair
-    staged: StagedC | None = None
-    guarded: bool = True
+    def __init__(self, k: KernelBuilder, config: Any, c: GlobalTensor, epilogue: Epilogue):
+        self._k, self._config, self._c, self._epilogue = k, config, c, epilogue
+        self._staged = StagedC(k, config.output, config.mma,
+                               c.map or None) if config.staged else None
 
     @contextmanager
-    def finished(self, epilogue: Epilogue, prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor]
+    def finished(self, prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor]
                  | None = None) -> Iterator[Finish]:
-        """The role that writes C by an epilogue, of sums that are prepared for it."""
+        """The role that writes C by the epilogue, of sums that are prepared for it."""
+        guarded = bool(prepared or self._staged is None or self._epilogue.touches_memory
+                       or self._config.triangle)
+
         def write(at: TileOfC, sums: Sums) -> None:
-            tile = self.tile(at)
-            epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor)
-                           else sums, tile)
+            tile = self._tile(at, guarded)
+            self._epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor)
+                                 else sums, tile)
 
         yield write
-        if self.staged:
-            self.staged.leave()
+        if self._staged:
+            self._staged.leave()
 
-    def tile(self, at: TileOfC) -> OutputTile:
-        """A tile, as the epilogue takes it."""
-        k, config, extents, matrix = self.k, self.config, self.extents, self.c.at(at.batch)
+    def _tile(self, at: TileOfC, guarded: bool) -> OutputTile:
+        """A tile, as the epilogue takes it, where threads ask which elements exist or need not."""
+        k, config, mma, c = self._k, self._config, self._config.mma, self._c
+        extents: Any = c.extents
+        matrix = c.at(at.batch)
 
         def tile_of(tensor: Tensor) -> Tensor:
-            return local_tile(tensor, self.mma.tile, (at.m, at.n))
+            return local_tile(tensor, mma.tile, (at.m, at.n))
 
         def partition(tensor: Tensor) -> Tensor:
-            with_ones = self.mma.partition_c(tensor, k.thread)
-            return with_ones.map_domain(lambda layout: layout[0])    # without the modes of extent 1
+            return mma.partition_c(tensor, k.thread)[(_, _, _), 0, 0]
 
         guard = existing(k, "tCcC", lambda identity: partition(tile_of(identity)),
-                         extents) if self.guarded else None
-        pieces = self.staged.pieces_of(at, matrix, extents, self.c.batch) if self.staged else None
-        hermitian = config.hermitian and dtype(self.c.param.element).is_complex
-        triangle = output_triangle(config.triangle, at.diagonal, matrix, tile_of, hermitian)
+                         extents) if guarded else None
+        pieces = self._staged.pieces_of(at, matrix, extents, c.batch) if self._staged else None
+        hermitian = config.hermitian and dtype(config.output).is_complex
+        triangle = OutputTriangle(config.triangle, at.diagonal, matrix, hermitian)
         return OutputTile(tile_of(matrix), partition, tile_of, extents, at.batch, guard, pieces,
                           triangle=triangle)
