@@ -19,7 +19,7 @@ from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.modular import plan_modular, why_not_modular
 from cuteblas.planning.problem import Fusion, GemmProblem, Operand
 
-from .engines import gemm_problem, place
+from .engines import gemm_problem, outside, place
 
 U = 2.0**-53
 EXACT, NARROW, BROAD = 10, 14, 15
@@ -122,12 +122,11 @@ def product(engine, a, b, *, a_order="C", b_order="C", c_order="C", pad=0, scala
     before = np.full(shape, np.nan, a.dtype) if before is None else before
     pa, pb = place(a, a_order, pad=pad), place(b, b_order, pad=pad)
     pc = place(before, c_order, pad=pad, poison=a.dtype.type(77))
-    outside = np.ones(pc.base.shape, bool)
-    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
+    around = outside(pc)
     plan = plan_modular(gemm_problem(pa, pb, pc, conj=conj, **kinds), engine.device)
     engine.run(replace(plan, launches=plan.launches[:-1]) if alone else plan, *scalars, a=pa, b=pb,
                c=pc)
-    assert (pc.base[outside] == 77).all()
+    assert (pc.base[around] == 77).all()
     return pc.view.copy(), plan
 
 

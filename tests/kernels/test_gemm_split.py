@@ -16,7 +16,7 @@ from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded, why_not_split
 from cuteblas.planning.problem import Fusion, GemmProblem, Operand
 
-from .engines import gemm_problem, place, plan_split
+from .engines import gemm_problem, outside, place, plan_split
 
 U = 2.0**-24
 
@@ -53,11 +53,10 @@ def product(engine, a, b, plan_for, *, a_order="C", b_order="C", c_order="C", pa
     before = np.full(shape, np.nan, a.dtype) if before is None else before
     pa, pb = place(a, a_order, pad=pad), place(b, b_order, pad=pad)
     pc = place(before, c_order, pad=pad, poison=a.dtype.type(77))
-    outside = np.ones(pc.base.shape, bool)
-    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
+    around = outside(pc)
     plan = plan_for(gemm_problem(pa, pb, pc, **kinds), engine.device)
     engine.run(plan, *scalars, a=pa, b=pb, c=pc)
-    assert (pc.base[outside] == 77).all()
+    assert (pc.base[around] == 77).all()
     return pc.view.copy(), plan
 
 
