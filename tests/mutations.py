@@ -206,7 +206,7 @@ MUTATIONS = [
             "kernels/common.py",
             "scaled(c, beta, accumulator)),",
             "scaled(c, alpha, accumulator)),",
-            "kernels/test_gemm_simt.py::test_alpha_and_beta"
+            "kernels/test_products.py"
         ),
         (
             "kernels/gemm/triangle.py",
