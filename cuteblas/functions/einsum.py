@@ -321,7 +321,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]
-    text = text_of(operands)
+    text = operands[0] if type(operands[0]) is str else text_of(operands)
     every = arrays if out is None else [*arrays, out]
     if text is None or any(type(x) is not np.ndarray for x in every):
         return _by_numpys_loops(operands, optimize, arguments, arrays, out)
