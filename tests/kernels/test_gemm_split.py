@@ -11,7 +11,7 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.gemm import simt, split
+from cuteblas.planning.gemm import planes, simt, split
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded, why_not_split
 from cuteblas.planning.problem import Fusion, GemmProblem, Operand
@@ -36,9 +36,9 @@ def divide(monkeypatch, more=False):
 @pytest.fixture(autouse=True)
 def readings_by_these_constants():
     """Tests replace constants that cached readings follow from."""
-    split._readings.cache_clear()
+    planes.readings_of.cache_clear()
     yield
-    split._readings.cache_clear()
+    planes.readings_of.cache_clear()
 
 
 def hopper(engine):
@@ -97,7 +97,7 @@ def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
     """However many blocks share them, and from where elements come: planes are those of rows along
     K, and so is what is known."""
     hopper(engine)
-    monkeypatch.setattr(split, "_MANY_ROWS", 18 if many else 768)
+    monkeypatch.setattr(planes, "_MANY_ROWS", 18 if many else 768)
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
     a[3, k - 1], b[k - 1, 17], b[0, 2] = 2.0**-40, 2.0**-41, 2.0**-42
@@ -119,7 +119,7 @@ def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
 def test_a_cluster_has_blocks_of_one_operand(engine, monkeypatch, element, m, n):
     """Many rows are split by an odd number of blocks, few rows by clusters, which come first."""
     hopper(engine)
-    monkeypatch.setattr(split, "_MANY_ROWS", 64)
+    monkeypatch.setattr(planes, "_MANY_ROWS", 64)
     rng = np.random.default_rng(m)
     a, b = (rng.standard_normal((*shape, 2)).astype("f4").view("c8")[..., 0] if element == "c8"
             else rng.standard_normal(shape).astype("f4") for shape in ((m, 293), (293, n)))
@@ -135,7 +135,7 @@ def test_few_and_many_rows_across_k_share_a_launch(engine, monkeypatch, k):
     """Alone, few rows of 1537 would be shared by two blocks where many are by four, and of 2195 by
     four and eight."""
     hopper(engine)
-    monkeypatch.setattr(split, "_MANY_ROWS", 19)
+    monkeypatch.setattr(planes, "_MANY_ROWS", 19)
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
     across, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y)
@@ -161,7 +161,7 @@ def test_every_cluster(engine, monkeypatch, element, orders, pad, clusters, k):
     """Little shared memory: of two slots, each is filled many times where few blocks share long
     rows; others find nothing to do."""
     hopper(engine)
-    monkeypatch.setattr(split, "_CLUSTERS", clusters)
+    monkeypatch.setattr(planes, "_CLUSTERS", clusters)
     rng = np.random.default_rng(k)
     a, b = (rng.integers(-60, 61, s).astype(element) for s in ((2, 21, k), (2, k, 19)))
     if element == "c8":
@@ -180,7 +180,7 @@ def test_what_blocks_of_a_cluster_count_is_added(engine, monkeypatch, cluster, o
     """A row of A, or a column of B, has small elements in several parts of K: three are few enough
     for what the other offers."""
     hopper(engine)
-    monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
+    monkeypatch.setattr(planes, "_CLUSTERS", (cluster,))
     k, at = 1030, [3, 700, 1029, 400]
     rng = np.random.default_rng(cluster)
     long, short = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((24, k)).astype("f4")
@@ -295,7 +295,7 @@ def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, spa
     tiles, one after the other."""
     hopper(engine)
     monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
-    monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
+    monkeypatch.setattr(planes, "_CLUSTERS", (cluster,))
     monkeypatch.setitem(simt._TILES, "float32",
                         tuple(tile for tile in simt._TILES["float32"]
                               if (tile.m, tile.n) == (32, 32)))
