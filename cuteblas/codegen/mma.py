@@ -20,6 +20,7 @@ from ..layout import (
     Layout,
     Swizzle,
     Tensor,
+    _,
     coalesce,
     composition,
     make_layout,
@@ -328,16 +329,6 @@ class WarpMma(Partitions):
         return make_layout(make_layout(tv[0], Layout(self.warps, warps)),
                            make_layout(tv[1], Layout(self.atoms[mode], of_atom)))
 
-    @cached_property
-    def tv_a(self) -> Layout:
-        """((lane, warp m, warp n), (atom value, atom m)) -> position in the (M, k) tile."""
-        return self._operand(0)
-
-    @cached_property
-    def tv_b(self) -> Layout:
-        """((lane, warp m, warp n), (atom value, atom n)) -> position in the (N, k) tile."""
-        return self._operand(1)
-
     def matrices(self, mode: int, k_major: bool) -> Layout | None:
         """How ``ldmatrix`` loads an operand: ((thread), (row of 16 bytes, matrix quadruple)) ->
         position in its tile.
@@ -394,8 +385,7 @@ class WarpMma(Partitions):
     def partition_quads(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of C (M, N) that ``thread`` has after :meth:`exchange`, shape
         ``(run of 4, half, atom m, pair of atoms n)``."""
-        return partition(tensor, self.tile, self.tv_quads,
-                         thread).map_domain(lambda layout: make_layout(*layout[0]))
+        return partition(tensor, self.tile, self.tv_quads, thread)[(_, _, _, _), 0, 0]
 
     def exchange(self, k: KernelBuilder, c: Tensor, thread: IntLike) -> Tensor:
         """Pairs along N become runs of four: each lane gives its neighbour a pair of one of two

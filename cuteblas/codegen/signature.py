@@ -206,12 +206,12 @@ class Part:
     of : str
         The name.
     kind : str
-        The value itself, an element of it, or of a tensor the address, the tensor map, a stride or
-        one of the batch modes.
+        The value itself, or of a tensor the address, the tensor map, a stride or those of batch
+        modes.
     at : int
-        Which mode.
+        Which stride.
     leaf : int, optional
-        Which of the modes that are nested in it.
+        Which element of that, if it is a tuple: modes that are nested in one, or batch modes.
     multiple : int
         What divides the value.
     extent : str
@@ -226,7 +226,7 @@ class Part:
     """
 
     of: str
-    kind: Literal["value", "element", "address", "map", "stride", "batch"] = "value"
+    kind: Literal["value", "address", "map", "stride", "batch"] = "value"
     at: int = 0
     leaf: int | None = None
     multiple: int = 1
@@ -349,8 +349,7 @@ def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", 
     for mode in modes:
         name = f"{mode.upper() if any(mode in t.modes for t in tensors) else mode}{suffix}"
         multiple = max([multiples.get(mode, 1), *(t.along(mode) for t in tensors)])
-        part = Part(name, "value" if counts.get(mode, 1) == 1 else "element", multiple=multiple)
-        known.extents[mode + suffix] = of_mode(name, mode, part, 0)
+        known.extents[mode + suffix] = of_mode(name, mode, Part(name, multiple=multiple), 0)
     def stride(t: TensorParam, at: int, extent: str) -> Nested:
         mode, given = t.modes[at], t.known_strides[at]
         if isinstance(given, str):
@@ -366,13 +365,13 @@ def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", 
         strides[t.name] = tuple(stride(t, at, extent)
                                 for at, extent in enumerate(extents)) if t.addressed else ()
     if suffix not in known.batch:
-        known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", "element", leaf=i),
-                                            0) for i in range(batch))
+        known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", leaf=i), 0)
+                                    for i in range(batch))
     found: list[GlobalTensor] = []
     for t in tensors:
         present = (t.batch,) * len(known.batch[suffix]) if isinstance(t.batch, bool) else t.batch
         known.tensors[t.name] = replace(known.tensors[t.name], batch=present)
-        steps = tuple(integer(f"d{t.name}_l{i}", Part(t.name, "batch", i, i, t.width, f"L{suffix}"),
+        steps = tuple(integer(f"d{t.name}_l{i}", Part(t.name, "batch", 0, i, t.width, f"L{suffix}"),
                               t.lowest) if has else 0
                       for i, has in enumerate(present)) if t.addressed else ()
         found.append(GlobalTensor(t, pointers.get(t.name),
@@ -464,7 +463,7 @@ class Signature:
         if (tensor := self.tensors.get(name)) is None:
             if isinstance(value, View):
                 raise TypeError(f"{name} of {self.kernel} is not a tensor, got {value}")
-            elements = sum(self.parts[at].kind == "element" for at in self.names[name])
+            elements = sum(self.parts[at].leaf is not None for at in self.names[name])
             if elements and (not isinstance(value, tuple) or len(value) != elements):
                 raise TypeError(
                     f"{name} of {self.kernel} takes a tuple of {elements} extents, got {value!r}"
@@ -506,18 +505,15 @@ class Signature:
         """What one parameter takes of the value of its name."""
         value = values[part.of]
         match part.kind:
-            case "value":
-                found = value
             case "address":
                 return value.memory
             case "map":
                 return value.map
-            case "element":
-                found = value[part.leaf]
             case "stride":
-                found = value.strides[part.at] if part.leaf is None else value.strides[part.at][part.leaf]
+                value = value.strides[part.at]
             case "batch":
-                found = value.batch[part.at]
+                value = value.batch
+        found = value if part.leaf is None else value[part.leaf]
         if part.multiple > 1 and found % part.multiple and not self._single(part.extent, part.leaf, values):
             raise ValueError(
                 f"{param.name} of {self.kernel} must be a multiple of {part.multiple}, got {found}"
@@ -545,7 +541,7 @@ class Signature:
                 + (f", of batch modes ({', '.join(steps)})" if steps else "")
             )
             return
-        if len(params) > 1 or params[0][1].kind == "element":
+        if len(params) > 1 or params[0][1].leaf is not None:
             yield f"{name} ({', '.join(q.name for q, _part in params)}) {params[0][0].dtype.name}"
             return
         for q, part in params:

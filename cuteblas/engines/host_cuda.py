@@ -33,7 +33,7 @@ from .memory import Memory, array_at, contiguous_strides
 from .reuse import empty_array
 from .settings import hashes_arrays, keeps_arrays
 
-__all__ = ["FEW_BYTES", "Crossing", "carry", "crossing", "current_home", "current_ring", "dense",
+__all__ = ["FEW_BYTES", "Crossing", "carry", "compact", "crossing", "current_home", "current_ring",
            "free_bytes", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
@@ -290,7 +290,8 @@ class Crossing:
                 memory = moved[low][1] + (image.low - low)
             else:
                 if image.key not in packed:
-                    packed[image.key] = self._send_packed(image.packed)
+                    packed[image.key] = cupy.cuda.alloc(image.nbytes)
+                    self.send(image.packed, packed[image.key])
                 memory = packed[image.key]
             dtype = native(x.dtype)
             found.append(cupy.ndarray(x.shape, dtype, memory + image.first, image.strides))
@@ -312,11 +313,6 @@ class Crossing:
         self.ring.link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
         return there
 
-    def _send_packed(self, x: np.ndarray) -> Any:
-        memory = cupy.cuda.alloc(x.nbytes)
-        self.send(x, memory)
-        return memory
-
     def send(self, x: np.ndarray, memory: Any, hashes: np.ndarray | None = None) -> None:
         """Begin to move elements, which are contiguous on the device."""
         self.uploads.append(self.ring.upload(x, memory.ptr, self.streams, hashes))
@@ -329,8 +325,7 @@ class Crossing:
             if here is out:
                 self._targets.append((out, there))
                 return there
-        like = Memory(out.shape, dense(out.shape, out.strides, out.itemsize), native(out.dtype))
-        there = CUDA.empty(like)
+        there = CUDA.empty(compact(out))
         self._targets.append((out, there))
         return there
 
@@ -340,8 +335,7 @@ class Crossing:
         for here, there in (*self._targets, *self._pairs):
             if result is there:
                 return here
-        new = empty_array(result.shape, result.dtype,
-                          dense(result.shape, result.strides, result.itemsize))
+        new = empty_array(result.shape, result.dtype, compact(result).strides)
         self._targets.append((new, result))
         return new
 
@@ -381,11 +375,11 @@ class Crossing:
         first."""
         if not here.size:
             return
-        like = dense(here.shape, here.strides, here.itemsize)
-        if there.dtype != native(here.dtype) or any(
-            s != t for s, t, n in zip(there.strides, like, here.shape, strict=True) if n > 1
+        like = compact(here)
+        if there.dtype != like.dtype or any(
+            s != t for s, t, n in zip(there.strides, like.strides, here.shape, strict=True) if n > 1
         ):
-            copied = CUDA.empty(Memory(there.shape, like, native(here.dtype)))
+            copied = CUDA.empty(like)
             run = Execution("download", CUDA)
             run.count = lambda kind, detail: None      # type: ignore[method-assign]
             run.assign(copied, there)
@@ -427,10 +421,11 @@ def native(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Strides without gaps, with the axes in the order that ``strides`` have."""
-    return contiguous_strides(shape, itemsize,
-                              sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])))
+def compact(x: Any) -> Memory:
+    """Memory for the elements of an array, or for those of a part of it: without gaps, the axes in
+    the same order, in the byte order of the machine."""
+    axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+    return Memory(x.shape, contiguous_strides(x.shape, x.itemsize, axes), native(x.dtype))
 
 
 def current_home() -> _Home:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._dtypes import element_of
 from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
-from .memory import Ints, Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
+from .memory import Ints, Memory, contiguous_strides, new_memory, overlap, overlaps_itself
 
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
@@ -61,7 +61,7 @@ def _unfit(x: Memory, dtype: np.dtype) -> str | None:
 def readable(x: Memory, dtype: np.dtype) -> Staged:
     """An input as kernels of that type can read it."""
     reason = _unfit(x, dtype)
-    return Staged(x) if reason is None else new(x.shape, strides_by_order(replace(x, dtype=dtype), "K"), dtype, reason)
+    return Staged(x if reason is None else new_memory(replace(x, dtype=dtype), "K"), reason)
 
 
 def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:

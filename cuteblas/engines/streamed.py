@@ -22,9 +22,8 @@ from .counters import tally
 from .cuda import CUDA
 from .exchange import Abandoned, Exchange
 from .execution import Execution
-from .host_cuda import Crossing, crossing, current_ring, dense, free_bytes, native
+from .host_cuda import Crossing, compact, crossing, current_ring, free_bytes
 from .keeping import expected
-from .memory import Memory
 from .placement import gpu_seconds
 from .settings import workspace_limit
 
@@ -341,8 +340,8 @@ class _Streamed:
                     self._leave(here, sum_so_far)
                     sum_so_far = None
             else:
-                target = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype))) \
-                    if self.whole is None else call.result.part(tile, self.whole)
+                target = CUDA.empty(compact(here)) if self.whole is None \
+                    else call.result.part(tile, self.whole)
                 call.compute(there, target)
                 self._leave(here, target)
                 del target

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._dtypes import dtype
-from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, Value, Vector
+from ..codegen import Guard, KernelBuilder, Pointer, TensorParam, Value, Vector
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.values import local
 from ..layout import Layout, Tensor, _, flatten, make_tensor
@@ -123,19 +123,19 @@ class OutputTriangle:
 
     Attributes
     ----------
-    part : {"lower", "upper", "both"}
-        The triangle that is written; for both, the lower one is computed.
+    part : {"lower", "upper", "both"}, optional
+        The triangle that is written; for both, the lower one is computed. ``None``: all of C is.
     crossed : Expr
         Whether the tile may have elements of the other triangle.
-    mirrored : Tensor, optional
-        The tile of C^T, where both triangles are written.
+    matrix : Tensor
+        All of C, of whose transpose a tile is written for both.
     hermitian : bool
         Whether the imaginary parts of sums on the diagonal are zero, but for rounding.
     """
 
-    part: str
+    part: str | None
     crossed: Condition
-    mirrored: Tensor | None = None
+    matrix: Tensor
     hermitian: bool = False
 
 
@@ -211,7 +211,9 @@ class Epilogue:
         self._alpha, self._beta = self._scalar("alpha", config.alpha), self._scalar("beta", config.beta)
         matrices = (*fused.operands, *fused.outputs) if fused else ()
         inputs = len(fused.operands) if fused else 0
-        self._matrices = [self._matrix(m, i >= inputs) for i, m in enumerate(matrices)]
+        self._matrices = [k.tensors(TensorParam(epilogue_role(m.name), "mn", m.dtype, m.strides,
+                                                m.width, written=i >= inputs))[0]
+                          for i, m in enumerate(matrices)]
         scalars = fused.graph.leaves("scalar") if fused else ()
         self._numbers = {node.name: k.scalar(epilogue_role(node.name), node.dtype)
                          for node in scalars}
@@ -224,10 +226,6 @@ class Epilogue:
                                                    alignment=dtype(self._accumulator).bytes)
             return local(f"{name}_value", self._accumulator)
         return None
-
-    def _matrix(self, m: FusedMatrix, written: bool) -> GlobalTensor:
-        declared = TensorParam(epilogue_role(m.name), "mn", m.dtype, m.strides, m.width, written)
-        return self.k.tensors(declared)[0]
 
     # -- scalars in device memory ------------------------------------------------------------------
     def load_scalars(self) -> None:
@@ -268,7 +266,7 @@ class Epilogue:
             Where they go.
         """
         k, triangle = self.k, tile.triangle
-        if triangle is None or tile.guard is None:
+        if triangle is None or triangle.part is None or tile.guard is None:
             self._store(sums, tile)
             return
         with k.when(triangle.crossed):
@@ -278,9 +276,11 @@ class Epilogue:
             self._store(sums, tile.within("upper" if triangle.part == "upper" else "lower"))
         with k.otherwise():
             self._store(sums, tile)
-        if triangle.mirrored is not None:
+        if triangle.part == "both":
             k.comment("The other triangle")
-            self._store(sums, tile.within("below", triangle.mirrored))
+            c = triangle.matrix         # its transpose, by the coordinates of the matrix
+            mirrored = tile.tile_of(make_tensor(c.engine, c.shape, c.stride[::-1]))
+            self._store(sums, tile.within("below", mirrored))
 
     def _store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
         """Write the elements of a tile that its guard admits."""

@@ -61,6 +61,9 @@ class Measured(Shaped):
         """The number of modes."""
         return len(self.shape) if isinstance(self.shape, tuple) else 1
 
+    def __len__(self) -> int:
+        return self.rank
+
     @property
     def extents(self) -> tuple[Any, ...]:
         """The sizes of the modes."""
@@ -187,9 +190,6 @@ class Layout(Measured):
         return cosize(self, *mode)
 
     # -- as a sequence of modes --------------------------------------------------------------------
-    def __len__(self) -> int:
-        return self.rank
-
     def __iter__(self) -> Iterator[Layout]:
         if not isinstance(self.shape, tuple):
             return iter((self,))
@@ -628,6 +628,13 @@ def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
             raise LayoutError(op, f"there is no mode {i}: there are {len(modes)} modes", *modes)
 
 
+def _between(op: str, modes: tuple, begin: int, end: int) -> tuple:
+    if not 0 <= begin < end <= len(modes):
+        raise LayoutError(op, f"there are no modes {begin}:{end}: there are {len(modes)} modes",
+                          *modes)
+    return modes[begin:end]
+
+
 @_surgery
 @checked
 def select(modes: tuple, *indices: Whole) -> tuple:
@@ -690,10 +697,7 @@ def take(modes: tuple, begin: Whole, end: Whole) -> tuple:
     >>> take((2, 3, 4, 5), 1, 3)
     (3, 4)
     """
-    if not 0 <= begin < end <= len(modes):
-        raise LayoutError("take", f"there are no modes {begin}:{end}: there are {len(modes)} modes",
-                          *modes)
-    return modes[begin:end]
+    return _between("take", modes, begin, end)
 
 
 @_surgery
@@ -725,10 +729,8 @@ def group_modes(modes: tuple, begin: Whole, end: Whole) -> tuple:
     >>> print(group_modes(Layout((2, 3, 4)), 1, 3))
     (2,(3,4)):(1,(2,6))
     """
-    if not 0 <= begin < end <= len(modes):
-        raise LayoutError("group_modes",
-                          f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
-    bundle = make_layout(*modes[begin:end]) if isinstance(modes[0], Layout) else modes[begin:end]
+    found = _between("group_modes", modes, begin, end)
+    bundle = make_layout(*found) if isinstance(modes[0], Layout) else found
     return (*modes[:begin], bundle, *modes[end:])
 
 

@@ -77,7 +77,6 @@ def values_of(rng, shape, element):
     return (found[0] + 1j * found[1] if element == "complex64" else found[0]).astype(element)
 
 
-@pytest.mark.each_value
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("form", split.FORMATS)
 @pytest.mark.parametrize("element", ["float32", "complex64"])
@@ -123,7 +122,6 @@ def test_what_was_split_for_the_first_block_lies_where_its_launch_put_it(engine,
     np.testing.assert_array_equal(parts, whole)
 
 
-@pytest.mark.each_value
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("element", ["float32", "complex64"])
 @pytest.mark.parametrize("turned", [False, True])

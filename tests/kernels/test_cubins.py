@@ -200,9 +200,9 @@ def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, 
                                                                tile, tmp_path):
     """Sums of digits are shifted and added between loops of matrix instructions, of which none is
     waited for by itself."""
-    config = WgmmaConfig(element, output, tile.cluster, columns=tile.columns, stages=tile.stages,
-                         groups=tile.groups, accumulator=output, digits=digits, parked=parked,
-                         staged="tma", alpha="value", beta="value")
+    config = WgmmaConfig(element, output, cluster=tile.cluster, columns=tile.columns,
+                         stages=tile.stages, groups=tile.groups, accumulator=output, digits=digits,
+                         parked=parked, staged="tma", alpha="value", beta="value")
     kernel = gemm_wgmma(config)
     code = cubin(kernel, "sm_90a")
     registers, stack = resources(code, tmp_path)

@@ -43,8 +43,10 @@ from ...layout import (
     Layout,
     Tensor,
     _,
+    append,
     coalesce,
     domain_offset,
+    group_modes,
     idx2crd,
     local_tile,
     logical_divide,
@@ -152,6 +154,8 @@ class BatchedSide:
         Elements that are copied at once.
     held : tuple of int
         Strides of its modes in shared memory; 0 for those that it lacks.
+    box : tuple of int
+        What a block has of it: rows, columns and matrices.
     conj : bool
         Whether elements are conjugated as they are read.
     """
@@ -160,6 +164,7 @@ class BatchedSide:
     run: int
     width: int
     held: tuple[int, int, int]
+    box: Box
     conj: bool = False
 
     @property
@@ -177,31 +182,34 @@ class BatchedSide:
         """Whether it is a span."""
         return self.run == len(self.order) and not self.inside
 
-    def matrix(self, box: Box) -> int:
+    @property
+    def matrix(self) -> int:
         """Elements of one matrix."""
-        return prod(box[q] for q in self.order if q != MATRICES)
+        return prod(self.box[q] for q in self.order if q != MATRICES)
 
-    def joined(self, box: Box) -> int:
+    @property
+    def joined(self) -> int:
         """How many of its modes are one mode, in memory and in shared memory: vectors go across
         them."""
         dense = (self.held[q] == stride
-                 for q, stride in packed_strides(box, self.order[:self.run]).items())
+                 for q, stride in packed_strides(self.box, self.order[:self.run]).items())
         return next((i for i, same in enumerate(dense) if not same), self.run)
 
-    def shared(self, box: Box, vectors: int) -> Layout:
+    def shared(self, vectors: int) -> Layout:
         """The place of an element (row, column, matrix) in shared memory, the last mode so long
         that there are so many vectors."""
-        shape = [box[q] if q in self.order else 1 for q in range(3)]
-        shape[self.order[-1]] = -(-vectors * self.width // prod(box[q] for q in self.order[:-1]))
+        shape = [extent if q in self.order else 1 for q, extent in enumerate(self.box)]
+        inner = prod(self.box[q] for q in self.order[:-1])
+        shape[self.order[-1]] = -(-vectors * self.width // inner)
         return Layout(tuple(shape), self.held)
 
-    def declared(self, name: str, element: str, box: Box, written: bool) -> TensorParam:
+    def declared(self, name: str, element: str, written: bool) -> TensorParam:
         """The operand as a parameter: elements of a span; or rows and columns, and matrices where
         they are not outermost."""
         if self.packed:
             return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
         modes = ("row", "column", "matrix")[:2 + self.inside]
-        known = {**dict.fromkeys(self.order), **packed_strides(box, self.order[:self.run])}
+        known = {**dict.fromkeys(self.order), **packed_strides(self.box, self.order[:self.run])}
         strides = tuple(known.get(q, 0) for q in range(len(modes)))
         return TensorParam(name, modes, element, strides, self.width, written, batch=self.outermost)
 
@@ -246,16 +254,9 @@ class BatchedConfig(EpilogueConfig):
     multiple: int = 1
 
     @property
-    def boxes(self) -> tuple[Box, ...]:
-        """Extents of what a block has of A, B and C: rows, columns, matrices."""
-        (m, n, k), count = self.extents, self.tile.matrices
-        return (m, k, count), (n, k, count), (m, n, count)
-
-    @property
-    def operands(self) -> tuple[tuple[str, str, BatchedSide, Box], ...]:
-        """A, B and C: names, types, where their matrices are, and what a block has of them."""
-        types, sides = (self.element, self.element_b, self.output), (self.a, self.b, self.c)
-        return tuple(zip("ABC", types, sides, self.boxes, strict=True))
+    def sides(self) -> tuple[BatchedSide, ...]:
+        """Where the matrices of A, B and C are."""
+        return self.a, self.b, self.c
 
     @property
     def sums(self) -> str:
@@ -286,8 +287,6 @@ class _Operand:
         The kernel.
     side : BatchedSide
         Where the matrices are.
-    box : tuple of int
-        Rows, columns and matrices of a block.
     tensor : GlobalTensor
         The operand.
     threads : int
@@ -296,19 +295,19 @@ class _Operand:
         The first matrix of the block, and how many there are.
     """
 
-    def __init__(self, k: KernelBuilder, side: BatchedSide, box: Box, tensor: GlobalTensor,
-                 threads: int, first: IntLike, limit: IntLike):
-        self.k, self.side, self.box, self.tensor, self.name = k, side, box, tensor, tensor.param.name
+    def __init__(self, k: KernelBuilder, side: BatchedSide, tensor: GlobalTensor, threads: int,
+                 first: IntLike, limit: IntLike):
+        self.k, self.side, self.tensor, self.name = k, side, tensor, tensor.param.name
         self._first, self._limit = first if MATRICES in side.order else 0, limit
         self._copy = vectors_along(0, (1, threads), side.width)
-        self.vectors = prod(box[q] for q in side.order) // side.width
+        self.vectors = prod(side.box[q] for q in side.order) // side.width
         self.passes = -(-self.vectors // threads)
-        self.shared_layout = side.shared(box, self.passes * threads)
+        self.shared_layout = side.shared(self.passes * threads)
 
     def vectors_of(self, tensor: Tensor, own: bool = True) -> Tensor:
         """The modes that it has of a tensor (row, column, matrix), in its order: (width, vector).
         Its own go across some modes."""
-        joined, width = self.side.joined(self.box) if own else 0, self.side.width
+        joined, width = self.side.joined if own else 0, self.side.width
 
         def by_vector(layout: Layout) -> Layout:
             modes = [layout[q] for q in self.side.order]
@@ -322,9 +321,9 @@ class _Operand:
         """This part of a tensor (row, column, matrix) in memory, its own or another one: (width,
         vector)."""
         if not self.side.inside:
-            first = self._first * (self.side.matrix(self.box) // self.side.width)
+            first = self._first * (self.side.matrix // self.side.width)
             return domain_offset((0, first), self.vectors_of(tensor, own))
-        return self.vectors_of(local_tile(domain_offset((0, 0, self._first), tensor), self.box,
+        return self.vectors_of(local_tile(domain_offset((0, 0, self._first), tensor), self.side.box,
                                           (0, 0, 0)), own)
 
     @property
@@ -332,9 +331,9 @@ class _Operand:
         """This part in memory: (width, vector)."""
         if not self.side.packed:
             every: Any = None if self.side.outermost else 0
-            return self.part_of(self.tensor.at(every, self.box[:len(self.tensor.param.modes)]),
+            return self.part_of(self.tensor.at(every, self.side.box[:len(self.tensor.param.modes)]),
                                 own=True)
-        start = self._first * self.side.matrix(self.box)
+        start = self._first * self.side.matrix
         span = domain_offset((start,), self.tensor.at(extents=(self.side.width * self.vectors,)))
         return local_tile(span, (self.side.width,), (_,))
 
@@ -343,14 +342,14 @@ class _Operand:
         parts of K, whose last pass has predicates.
         """
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
-        each = make_layout(*(self.shared_layout[q]
-                             for q in self.side.order))(vectors * self.side.width - 1) + 1
+        last = vectors * self.side.width - 1
+        each = select(self.shared_layout, *self.side.order)(last) + 1
         memory = self.k.shared(name, element, each * parts, over=over)
         return Tensor(memory.engine, make_layout(*self.shared_layout, Layout(parts, each)))
 
     def in_shared(self, shared: Tensor) -> Tensor:
         """This part in shared memory: (width, vector)."""
-        if self.side.joined(self.box) == len(self.side.order):
+        if self.side.joined == len(self.side.order):
             return make_tensor(shared.engine, (self.side.width, self.passes * self._copy.tile[1]))
         return self.vectors_of(shared)
 
@@ -365,17 +364,15 @@ class _Operand:
             end: IntLike = self.vectors
             if self.side.outermost:
                 end = self.k.let(f"{self.name}_end",
-                                 self._limit * self.side.matrix(self.box) // self.side.width)
+                                 self._limit * self.side.matrix // self.side.width)
             vectors = self.mine(make_identity_tensor((self.side.width, self.vectors)))
             return Guard(self.k.pin(f"t{self.name}c{self.name}", vectors), (None, end))
         # Passes end after the last of the vectors: then the last mode is beyond its extent.
         # matrices are looked at first
-        last, backwards = self.side.order[-1], range(len(self.box))[::-1]
-        ends = tuple(self._limit if q == MATRICES else self.box[q] if q == last else None
+        last, backwards = self.side.order[-1], range(len(self.side.box))[::-1]
+        ends = tuple(self._limit if q == MATRICES else self.side.box[q] if q == last else None
                      for q in backwards)
-        coordinates = make_identity_tensor(self.box[::-1]).map_domain(
-            lambda x: make_layout(*(x[q] for q in backwards))
-        )
+        coordinates = select(make_identity_tensor(self.side.box[::-1]), *backwards)
         return Guard(self.mine(self.vectors_of(coordinates)), ends)
 
     def load(self, shared: Tensor) -> None:
@@ -460,7 +457,7 @@ class _Divided:
         """
         starts, matrix = [start for start, _exists in self._starts[mode]], self._matrix
         if self._config.tile.words:
-            words = upcast(Layout(self._config.boxes[mode], side.held), _WORD)
+            words = upcast(Layout(side.box, side.held), _WORD)
             shared = self._k.shared(f"s{name}w", "int8x4", words, over=f"s{name}")
             if side.held[1] != 1:
                 return [zipped_divide(shared[start // _WORD, _, matrix], _WORD) for start in starts]
@@ -523,24 +520,24 @@ class _Whole:
 
     def __init__(self, k: KernelBuilder, config: BatchedConfig):
         self._k, self._config = k, config
-        self._boxes = [(*box[:MATRICES], config.tile.whole) for box in config.boxes]
-        self.total = k.registers("tCrC", config.accumulator, self._layout(config.c, 2))
+        self.total = k.registers("tCrC", config.accumulator, self._layout(config.c))
         k.fill(self.total)
 
-    def _layout(self, side: BatchedSide, which: int) -> Layout:
-        """Registers (row, column, matrix) for a span."""
-        box = self._boxes[which]
-        strides = packed_strides(box, side.order)
-        return Layout(box, tuple(strides.get(q, 0) for q in range(3)))
+    def _box(self, side: BatchedSide) -> Box:
+        """What a thread has of an operand."""
+        rows, columns, _matrices = side.box
+        return rows, columns, self._config.tile.whole
 
-    def _span(self, side: BatchedSide, which: int, shared: Tensor,
+    def _layout(self, side: BatchedSide) -> Layout:
+        """Registers (row, column, matrix) for a span."""
+        strides = packed_strides(self._box(side), side.order)
+        return Layout(self._box(side), tuple(strides.get(q, 0) for q in range(3)))
+
+    def _span(self, side: BatchedSide, shared: Tensor,
               registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
         """How a thread's span is copied, where it is in shared memory, and in registers."""
-        mine = local_tile(shared, self._boxes[which], (0, 0, self._k.thread))
-        of_memory, of_registers = (
-            x.map_domain(lambda layout: coalesce(make_layout(*(layout[q] for q in side.order))))
-            for x in (mine, registers)
-        )
+        mine = local_tile(shared, self._box(side), (0, 0, self._k.thread))
+        of_memory, of_registers = (coalesce(select(x, *side.order)) for x in (mine, registers))
         each = side.held[MATRICES] * self._config.tile.whole
         return Vector(gcd(size(of_memory), max(1, 16 // shared.engine.dtype.bytes),
                           each)), of_memory, of_registers
@@ -548,26 +545,22 @@ class _Whole:
     def products(self, sA: Tensor, sB: Tensor) -> None:
         """Write the products."""
         k, config, fragments = self._k, self._config, []
-        for which, (name, side, shared) in enumerate((("A", config.a, sA), ("B", config.b, sB))):
+        for name, side, shared in (("A", config.a, sA), ("B", config.b, sB)):
             fragments.append(k.registers(f"tCr{name}", shared.engine.dtype.name,
-                                         self._layout(side, which)))
-            atom, of_memory, of_registers = self._span(side, which, shared, fragments[-1])
+                                         self._layout(side)))
+            atom, of_memory, of_registers = self._span(side, shared, fragments[-1])
             k.copy(atom, of_memory, of_registers)
         tCrA, tCrB = fragments
         with k.loops((config.extents[2], config.tile.whole)) as (at, matrix):
-            k.gemm(Fma(config.a.conj, config.b.conj), _as_one(self.total[..., matrix]),
-                   *(x[_, at, matrix].map_domain(lambda run: make_layout(run, Layout(1)))
-                     for x in (tCrA, tCrB)))
+            # rows and columns as ((row, column), 1, 1)
+            own = group_modes(self.total[..., matrix], 0, 2)
+            k.gemm(Fma(config.a.conj, config.b.conj), append(own, 3),
+                   append(tCrA[_, at, matrix], 2), append(tCrB[_, at, matrix], 2))
 
     def store(self, sC: Tensor) -> None:
         """Sums to shared memory."""
-        atom, of_memory, of_registers = self._span(self._config.c, 2, sC, self.total)
+        atom, of_memory, of_registers = self._span(self._config.c, sC, self.total)
         self._k.copy(atom, of_registers, of_memory)
-
-
-def _as_one(tensor: Tensor) -> Tensor:
-    """Rows and columns as ((row, column), 1, 1)."""
-    return tensor.map_domain(lambda layout: make_layout(layout, Layout(1), Layout(1)))
 
 
 @cache
@@ -586,16 +579,16 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
         summary=f"C = alpha * A * B^T + beta * C with A ({m},{depth}), B ({n},{depth}), C ({m},{n}) for each matrix: "
         f"{tile}"
     )
-    declared = (side.declared(name, element, box, name == "C")
-                for name, element, side, box in config.operands)
+    types = config.element, config.element_b, config.output
+    declared = (side.declared(name, element, name == "C")
+                for name, element, side in zip("ABC", types, config.sides, strict=True))
     tensors = k.tensors(*declared, batch=config.batch_modes)
     epilogue = Epilogue(k, config, sums, config.sums)
     count = k.integer("matrices", multiple=config.multiple)
     first = k.let("first", k.block_index() * tile.matrices)
     limit = k.let("limit", minimum(count - first, tile.matrices))
-    A, B, C = (_Operand(k, side, box, tensor, tile.threads, first, limit)
-               for (_name, _element, side, box), tensor in zip(config.operands, tensors,
-                                                               strict=True))
+    A, B, C = (_Operand(k, side, tensor, tile.threads, first, limit)
+               for side, tensor in zip(config.sides, tensors, strict=True))
     epilogue.load_scalars()
 
     k.comment("Matrices of the block to shared memory")

@@ -26,9 +26,9 @@ from ...layout import (
 )
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
 from ..common import OperandAccess, Pair, Partition, grouped_raster, operand
-from ..epilogue import Epilogue, EpilogueConfig, OutputTile, Pieces
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile, OutputTriangle, Pieces
 from ..guard import gate_tag
-from .triangle import output_triangle, tiles_of_c
+from .triangle import tiles_of_c
 
 __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
@@ -133,12 +133,13 @@ class GemmConfig(EpilogueConfig):
         )
 
 
-def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> KernelBuilder:
+def builder(config: Any, threads: int, **options: Any) -> KernelBuilder:
     """What writes a kernel: parameters of the kernel, or of the rows of a table, are declared in
     the same way."""
+    options["wide"] = config.wide
     if config.grouped:
-        return TableBuilder(name, threads, inline=("alpha", "beta"), **options)
-    return KernelBuilder(name, threads, **options)
+        return TableBuilder(config.name, threads, inline=("alpha", "beta"), **options)
+    return KernelBuilder(config.name, threads, **options)
 
 
 def _depth_in_turns(depth: IntLike, turn: int, index: IntLike, slices: IntLike) -> IntLike:
@@ -169,8 +170,6 @@ class GemmBlock:
         The kernel.
     config : GemmConfig
         What it is specialised on.
-    accumulator : str
-        Type of the sums and of alpha and beta.
     several : bool
         Whether a block computes several tiles, one after the other.
 
@@ -186,9 +185,8 @@ class GemmBlock:
         M, N, and what the block sums over of K, by their letters.
     """
 
-    def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str, *,
-                 several: bool = False):
-        self.k, self.config, self.accumulator = k, config, accumulator
+    def __init__(self, k: KernelBuilder, config: GemmConfig, *, several: bool = False):
+        self.k, self.config = k, config
         k.gate(config.gate)
         tile, (element_a, element_b) = config.tile, config.elements
         self._tile = (tile.m, tile.n, tile.k)
@@ -199,7 +197,7 @@ class GemmBlock:
                             operand("C", "mn", config.output, config.c, written=True), modes="mnk",
                             batch=config.batch_modes, multiples=multiples, nested=nested)
         batch = C.batch
-        self._epilogue = Epilogue(k, config, accumulator)
+        self._epilogue = Epilogue(k, config, config.scalars)
 
         M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
         of_c = tiles_of_c(k, config.triangle, (M, N), (tile.m, tile.n))
@@ -241,8 +239,7 @@ class GemmBlock:
         mC = matrix(C)
         self.gA, self.gB = tiles_of(A, tile.m, bm), tiles_of(B, tile.n, bn)
         self.gC = self._tile_of_c(mC)
-        self._triangle = output_triangle(config.triangle, diagonal, mC, self._tile_of_c,
-                                         config.hermitian)
+        self._triangle = OutputTriangle(config.triangle, diagonal, mC, config.hermitian)
         self._item = item
 
     @cached_property

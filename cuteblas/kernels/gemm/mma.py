@@ -19,7 +19,7 @@ from functools import cache
 from ..._dtypes import dtype
 from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
-from ...layout import Layout, Tensor, make_layout, make_tensor
+from ...layout import Tensor, _, make_tensor
 from ...layout.symbolic import IntLike
 from ..common import Pair
 from ..guard import NATIVE, leave_verdict
@@ -140,18 +140,16 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
 
     k = builder(
         config,
-        config.name,
         tiled.threads,
         arch=atom.arch,
         min_blocks=tile.min_blocks,
-        wide=config.wide,
         summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
         f"{config.element} to {config.output}, tile {tile}\n"
         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
         f"threads of C {tiled.tv_c}"
     )
     seen = declare_range(k) if atom.splits else []
-    block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
+    block = GemmBlock(k, config, several=atom.splits)
     status, = k.tensors(TensorParam("status", "", "uint32", written=True,
                                     batch=False)) if atom.splits else (None,)
     tid = k.thread
@@ -184,11 +182,6 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         with k.loops((pairs, *tiled.atoms)) as at:
             k.assign(tCrC(*at).im, 0 - tCrC(*at).im)
 
-    def runs(layout: Layout) -> Layout:
-        """(((pair, half), atom m, atom n), 1, 1) -> (pair, half, atom m, atom n)."""
-        value, atoms = layout[0]
-        return make_layout(*value, *atoms)
-
     if config.c.width > _PAIR:
         k.comment("Pairs of two atoms become runs of four, of which four lanes fill a sector")
         block.store(tiled.exchange(k, tCrC, tid), lambda tensor: tiled.partition_quads(tensor, tid))
@@ -196,7 +189,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         accumulators = make_tensor(tCrC.engine, (_PAIR, pairs // 2, *tiled.atoms))
 
         def partition(tensor: Tensor) -> Tensor:
-            return tiled.partition_c(tensor, tid).map_domain(runs)
+            # (pair, half, atom m, atom n)
+            return tiled.partition_c(tensor, tid)[((_, _), (_, _)), 0, 0]
 
         if config.c.covering:
             store_by_rows(block, accumulators, partition, tile.apart(config.output))

@@ -15,24 +15,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...codegen import (
-    GeneratedKernel,
-    KernelBuilder,
-    TmaBox,
-    Vector,
-    WgmmaMma,
-    oldest_with,
-    wgmma_delivered,
-)
+from ...codegen import GeneratedKernel, Vector, wgmma_delivered
 from ...layout import _, make_identity_tensor
-from ..common import GROUP, Pair, batch_letters, mapped
+from ..common import batch_letters, mapped
 from ..modular.residues import planes_of
 from ..modular.survey import MOST, load_choice
-from .cluster import ALONE, Cluster
+from .persistent import RingConfig
 from .roles import Finish, Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
 from .staged import StagedC
-from .tiles import boxes, consumer_mma, depth_of
 
 __all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
 
@@ -44,50 +35,22 @@ divides them."""
 
 
 @dataclass(frozen=True)
-class GemmModularConfig:
-    """What a ``gemm_modular`` kernel is specialised on.
+class GemmModularConfig(RingConfig):
+    """What a ``gemm_modular`` kernel is specialised on; of a ``triangle`` there are residues in
+    whole squares of tiles.
 
     Attributes
     ----------
     element : str
         What residues are of, float64 or complex128: the latter have three planes for each modulus.
-    batch_a, batch_b : tuple of bool
-        For each batch mode, innermost first, whether A, B has a stride there.
-    groups : int
-        Multiplying warpgroups, 64 rows of C each.
-    columns : int
-        Columns of the tile of C.
-    stages : int
-        Stages of the ring.
-    cluster : Cluster
-        Blocks that share operands.
-    triangle : str, optional
-        The triangle of C of which there are residues, in whole squares of tiles.
     """
 
     element: str = "float64"
-    batch_a: tuple[bool, ...] = ()
-    batch_b: tuple[bool, ...] = ()
-    groups: int = 2
-    columns: int = 256
-    stages: int = 4
-    cluster: Cluster = ALONE
-    triangle: str | None = None
 
     @property
-    def tile(self) -> Pair:
-        """Rows and columns of the tile of C."""
-        return 64 * self.groups, self.columns
-
-    @property
-    def mma(self) -> WgmmaMma:
-        """Who multiplies what."""
-        return consumer_mma(_ELEMENT, self.columns, self.groups, (True, True))
-
-    @property
-    def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The TMA boxes by which a block loads its part of a stage of A and of B."""
-        return boxes(_ELEMENT, *self.tile, (True, True), self.cluster)
+    def multiplied(self) -> str:
+        """The type of residues."""
+        return _ELEMENT
 
     @property
     def present(self) -> tuple[tuple[bool, ...], ...]:
@@ -97,9 +60,8 @@ class GemmModularConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        rows, columns = self.tile
         return (
-            f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}"
+            f"gemm_modular_{planes_of(self.element)}_{self.rows}x{self.columns}_s{self.stages}{self.cluster.tag}"
             f"_b{batch_letters(self.batch_a, self.batch_b)}{f'_{self.triangle}' if self.triangle else ''}"
         )
 
@@ -112,14 +74,10 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     state of the product. The grid is one-dimensional, a multiple of the cluster, and may have fewer
     blocks than there are tiles.
     """
-    mma, depth, planes = config.mma, depth_of(_ELEMENT), planes_of(config.element)
-    k = KernelBuilder(
-        config.name,
-        GROUP * (config.groups + 1),
-        arch=oldest_with("wgmma"),
-        cluster=config.cluster.size,
-        summary="C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
-        f"signed bytes, tile {config.tile[0]}x{config.columns}x{depth}, {config.stages} stages\n"
+    mma, planes = config.mma, planes_of(config.element)
+    k = config.builder(
+        "C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
+        f"signed bytes, tile {config.rows}x{config.columns}x{config.depth}, {config.stages} stages\n"
         f"accumulators {mma.tv_c}"
     )
     A, B, R = k.tensors(mapped("A", "mk", _ELEMENT), mapped("B", "nk", _ELEMENT),
@@ -127,7 +85,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     (M, N, K), batch = map(k.extent, "mnk"), R.batch
     words = k.pointer("words", "uint32")
 
-    block = TmaBlock(k, config, boxes(_ELEMENT, *config.tile, (True, True)), config.cluster)
+    block = TmaBlock(k, config)
     staged = StagedC(k, _RESIDUE, mma, R.map)
     block.begin((A, B))
     chosen = load_choice(k, words)
@@ -135,7 +93,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)
-    block.walk((M, N, K), depth, (*batch, count), ((M, K), (N, K)))
+    block.walk((M, N, K), (*batch, count), ((M, K), (N, K)))
 
     @contextmanager
     def steps(work: Work) -> Iterator[Step]:

@@ -29,11 +29,12 @@ from ...codegen import (
     Vector,
     static_extents,
 )
-from ...layout import Layout, Tensor, _, make_layout, make_tensor
+from ...layout import Layout, Tensor, _, append, make_tensor
+from ...layout import select as modes_of
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, equal, maximum, minimum, select
 from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
-from .block import GemmConfig
+from .block import GemmConfig, builder
 
 __all__ = ["SECTOR", "OuterConfig", "OuterTile", "gemm_outer"]
 
@@ -197,7 +198,7 @@ class _Vector:
         sums = make_tensor(total.engine, ((1, count), 1, 1))
         with k.each(depth) as step:
             k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums,
-                   *(_column(x[_, step]) for x in (a, b)))
+                   append(a[_, step], 2), append(b[_, step], 2))
 
     def write(self, epilogue: Epilogue, s: IntLike, rows: IntLike, item: IntLike) -> None:
         """Compute and write that of a stretch of so many rows."""
@@ -210,8 +211,7 @@ class _Vector:
                   memory: Tensor | None = None) -> None:
             """Sums of a row, to memory that is provably aligned."""
             def mine(matrix: Tensor) -> Tensor:
-                part = tile_from(place, matrix, (1, static_extents(sums)[0]))
-                return part.map_domain(lambda layout: make_layout(layout[1], layout[0]))
+                return modes_of(tile_from(place, matrix, (1, static_extents(sums)[0])), 1, 0)
 
             single = sums is not total
             epilogue.clear(sums)
@@ -257,11 +257,6 @@ def _element(fragment: Tensor, e: IntLike) -> Tensor:
     return make_tensor(fragment.engine + e, (1, *fragment.shape[1:]), fragment.stride)
 
 
-def _column(run: Tensor) -> Tensor:
-    """A run as (run, 1)."""
-    return run.map_domain(lambda layout: make_layout(layout, Layout(1)))
-
-
 @cache
 def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
@@ -270,11 +265,10 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     sectors; a block writes its part of so many ``stretches``.
     """
     tile, width, (element_a, element_b) = config.tile, config.tile.width, config.elements
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         tile.threads,
         min_blocks=_BLOCKS,
-        wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, {tile}"
     )
     of_c = TensorParam("C", "mn", config.output, ("n" if config.dense else None, 1),

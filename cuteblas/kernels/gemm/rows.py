@@ -17,7 +17,7 @@ from ..._dtypes import dtype
 from ...codegen import CodegenError, static_extents
 from ...codegen.copies import Covering
 from ...codegen.covering import CoveredTiles
-from ...layout import Layout, Tensor, _, cosize, make_layout, select
+from ...layout import Layout, Tensor, _, append, cosize, select
 from ...layout.symbolic import IntLike, all_of, equal, minimum
 from ..common import ELEMENTS, WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock
@@ -100,7 +100,7 @@ def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike,
 
     def turned(tensor: Tensor) -> Tensor:
         """(M, N) as tiles of rows: (run, row, 1)."""
-        return tensor.map_domain(lambda layout: make_layout(layout[1], layout[0], Layout(1, 0)))
+        return append(select(tensor, 1, 0), 3)
 
     def part(tensor: Tensor) -> Tensor:
         return tiles.partition(tensor, k.threads, k.thread)

@@ -21,7 +21,7 @@ from math import gcd
 from ..._dtypes import dtype
 from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
-from ...layout import Layout, Tensor, _, make_layout, make_tensor, size
+from ...layout import Layout, Tensor, _, flatten, make_tensor, size
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
 from ..common import OperandAccess, Pair, fold_chains
 from .block import GemmBlock, GemmConfig, builder
@@ -158,14 +158,11 @@ class _Operand(VectorOperand):
                                                               (1, pitch, pitch * tile.k)))
         self.read(_loader(extent, tile, self.access, item), ring)
         part = (mma.partition_a, mma.partition_b)[mode](ring, k.thread)
-        self._part = k.pin(f"tCs{self.name}", part)
-        self.registers = k.registers(f"tCr{self.name}", self.element,
-                                     (values, extent // mma.tile[mode], 2))
+        self.part = k.pin(f"tCs{self.name}", part)
+        self.registers = self.fragment = k.registers(f"tCr{self.name}", self.element,
+                                                     (values, extent // mma.tile[mode], 2))
         # the widest vector, of at most 16 bytes, that divides a thread's block
-        self._vector = Vector(gcd(values, max(1, 16 // item)))
-
-    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        self.k.copy(self._vector, self._part[..., step, stage], self.registers[..., buffer])
+        self.atom = Vector(gcd(values, max(1, 16 // item)))
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
@@ -255,14 +252,12 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     passes = mma.passes((tile.m, tile.n), f"C of {config.name}")
     k = builder(
         config,
-        config.name,
         tile.threads,
         min_blocks=tile.min_blocks,
-        wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
         f"threads of C {mma.tv_c}"
     )
-    block = GemmBlock(k, config, accumulator)
+    block = GemmBlock(k, config)
     k.comment("Operands: copies to shared memory (values, rest, rest_k, k tile | stage), fragments "
               "(values, rest | register buffer)")
     operands = [_Operand(block, mode) for mode in range(2)]
@@ -288,15 +283,11 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         loop.write(operands, multiply)
         sums = tCrC[..., 0]
 
-    def runs(fragment: Layout) -> Layout:
-        """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""
-        return make_layout(*fragment[0], fragment[1], fragment[2])
-
     def partition(tensor: Tensor) -> Tensor:
-        return mma.partition_c(tensor, k.thread).map_domain(runs)
+        return flatten(mma.partition_c(tensor, k.thread))         # (vm, vn, rest_m, rest_n)
 
     if config.c.covering:
-        store_by_rows(block, sums.map_domain(runs), partition, tile.apart)
+        store_by_rows(block, flatten(sums), partition, tile.apart)
     else:
-        block.store(sums.map_domain(runs), partition)
+        block.store(flatten(sums), partition)
     return k.build()

@@ -27,14 +27,12 @@ from ...codegen import (
     CodegenError,
     CpAsync,
     GeneratedKernel,
-    GlobalTensor,
     KernelBuilder,
     Pipeline,
     TensorParam,
     Term,
     TmaBox,
     Vector,
-    oldest_with,
     operand_layout,
     wgmma_delivered,
 )
@@ -46,7 +44,6 @@ from ..common import (
     ELEMENTS,
     GROUP,
     WARP,
-    Coord,
     DynamicPair,
     OperandAccess,
     Pair,
@@ -58,7 +55,7 @@ from ..common import (
 )
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
-from .persistent import PersistentConfig
+from .persistent import TmaConfig
 from .roles import Multiply, Step, Sums, TmaBlock
 from .scheduler import Work
 from .staged import WarpgroupOutput
@@ -78,13 +75,12 @@ _PLANE = "bfloat16"
 _PLANES = 3
 _MAIN, _CORRECTIONS = ((0, 0),), ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1))
 _BUFFERS = 2                        # of B's planes in shared memory, and of A's in registers
-_GROUPS = 2
 _VECTORS = OperandAccess(1, 4)      # along K, of 16 bytes
 _REGISTERS = 80, 176                # of threads that do not multiply, and of those that do
 
 
 @dataclass(frozen=True)
-class SkinnyConfig(PersistentConfig):
+class SkinnyConfig(TmaConfig):
     """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels
     share. Tiles of C have 128 rows and a multiple of 32 columns.
 
@@ -107,19 +103,19 @@ class SkinnyConfig(PersistentConfig):
     slices: bool = False
 
     @property
+    def multiplied(self) -> str:
+        """The type of planes."""
+        return _PLANE
+
+    @property
     def k_major(self) -> tuple[bool, bool]:
         """Whether tiles of A, and of B, are contiguous along K in shared memory."""
         return self.a.unit != 0, self.b.unit != 0
 
     @property
-    def mma(self) -> WgmmaRegisterMma:
+    def mma(self) -> WgmmaRegisterMma:                          # type: ignore[override]
         """Who multiplies what."""
-        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major[0], _PLANE)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the tile of C."""
-        return self.mma.tile[0]
+        return WgmmaRegisterMma(self.columns, self.groups, self.k_major[0], _PLANE)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
@@ -129,12 +125,16 @@ class SkinnyConfig(PersistentConfig):
         return a, b
 
     @property
+    def whole(self) -> tuple[TmaBox, TmaBox]:
+        """Whole tiles of A and of B in a stage."""
+        return self.boxes
+
+    @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits(self.rows, self.k_major)
         read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
                        for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
-        return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
+        return f"gemm_skinny_{dtype(self.output).tag}_{self.traits}{read}{'_sliced' if self.slices else ''}"
 
 
 def declare_range(k: KernelBuilder) -> list[Term]:
@@ -148,45 +148,12 @@ def is_in_range(k: KernelBuilder, seen: list[Term]) -> Term:
     return k.call("pairs_are_between", *seen, *RANGE)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """One operand in global memory, and how a warpgroup loads a tile of it where TMA does not.
-
-    Attributes
-    ----------
-    tensor : GlobalTensor
-        The operand.
-    access : OperandAccess
-        How threads read it.
-    """
-
-    tensor: GlobalTensor
-    access: OperandAccess
-
-    @staticmethod
-    def declared(name: str, modes: str, access: OperandAccess, tma: bool,
-                 present: tuple[bool, ...]) -> TensorParam:
-        """Its declaration, with the batch modes that it has."""
-        return mapped(name, modes, "float32") if tma else replace(operand(name, modes, "float32", access), batch=present)
-
-    def load(self, k: KernelBuilder, index: Coord, at: DynamicPair,
-             ring: Tensor, stage: IntLike, lane: IntLike) -> None:
-        """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is
-        contiguous, whole lines."""
-        access, name = self.access, self.tensor.param.name
-        line = WARP // access.width
-        along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
-        copy = vectors_along(along, threads, access.width)
-        tile = size(ring.layout.inner[0]), DEPTH
-        mine = part_of_tile(copy, tile, at, lane)
-        matrix = self.tensor.at(index[:len(self.tensor.batch)])
-        tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}",
-                                                              copy.partition(ring, lane))
-        exists = existing(k, f"tXc{name}", mine, matrix.shape)
-        _least, (most, mode) = sorted((tXsX.extents[i], i) for i in (1, 2))
-        with k.loop("i", most, unroll=False) as i:
-            some = (_, i, _) if mode == 1 else (..., i)
-            k.copy(CpAsync(access.width), tXgX[some], tXsX[(*some, stage)], guard=exists[some])
+def _declared(name: str, modes: str, access: OperandAccess, tma: bool,
+              present: tuple[bool, ...]) -> TensorParam:
+    """The declaration of A or B, with the batch modes that it has."""
+    if tma:
+        return mapped(name, modes, "float32")
+    return replace(operand(name, modes, "float32", access), batch=present)
 
 
 @cache
@@ -196,23 +163,18 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a
     word for each block. The grid is one-dimensional and may have fewer blocks than tiles.
     """
-    mma = config.mma
+    mma, groups = config.mma, config.groups
     config.c.check_run(2)
     if config.columns % WARP or config.beta != "zero":
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")
-    k = KernelBuilder(
-        config.name,
-        GROUP * (_GROUPS + 2),
-        arch=oldest_with("wgmma"),
-        wide=config.wide,
-        summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
+    k = config.builder(
+        "C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
         f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
-        f"A {mma.tv_a}, accumulators {mma.tv_c}"
+        f"A {mma.tv_a}, accumulators {mma.tv_c}",
+        others=2
     )
-    A, B, C, status = k.tensors(_Source.declared("A", "mk", config.a, config.tma[0],
-                                                 config.batch_a),
-                                _Source.declared("B", "nk", config.b, config.tma[1],
-                                                 config.batch_b),
+    A, B, C, status = k.tensors(_declared("A", "mk", config.a, config.tma[0], config.batch_a),
+                                _declared("B", "nk", config.b, config.tma[1], config.batch_b),
                                 operand("C", "mn", config.output, config.c, written=True),
                                 TensorParam("status", "", "uint32", written=True, batch=False),
                                 modes=("m", "n", "k", *(["chunk"] if config.slices else [])),
@@ -220,31 +182,29 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                                 multiples={"chunk": DEPTH})
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     chunk = k.extent("chunk") if config.slices else K
-    a, b = _Source(A, config.a), _Source(B, config.b)
     epilogue = Epilogue(k, config, "float32")
 
-    block = TmaBlock(k, config, config.boxes)
+    block = TmaBlock(k, config)
+    output = WarpgroupOutput(k, config, C, epilogue)
     sA, sB = block.rings
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two
     # along K.
-    plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
-    sP = ring_of_tiles(k, "sP", plane, _BUFFERS * _PLANES)
-    in_words = operand_layout(config.columns, DEPTH // 2, "uint32", k_major=True).map_domain(
-        lambda tile: make_layout(*tile, Layout(_BUFFERS * _PLANES, size(tile))))
-    sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
+    plane, in_words = (operand_layout(config.columns, depth, element, k_major=True)
+                       for depth, element in ((DEPTH, _PLANE), (DEPTH // 2, "uint32")))
+    sP = ring_of_tiles(k, "sP", _PLANE, plane, _BUFFERS * _PLANES)
+    sW = ring_of_tiles(k, "sW", "uint32", in_words, _BUFFERS * _PLANES, over="sP")
     epilogue.load_scalars()
-    planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"),
+    planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=groups, names=("ready", "free"),
                            stage="buffer")
     summed = epilogue.depth(chunk)
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp
     # does for its threads.
     by_threads = not all(config.tma)
     block.begin((A, B), *planes_of_b.barriers, filled=any(config.tma) + GROUP * by_threads,
-                emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
-    block.walk((M, N, summed), DEPTH, batch, ((M, K), (N, K)))
+                emptied=(groups + 1) * GROUP if by_threads else groups * GROUP // WARP + 1)
+    block.walk((M, N, summed), batch, ((M, K), (N, K)))
     pipeline, schedule = block.pipeline, block.schedule
-    output = WarpgroupOutput(k, config, mma, C, (M, N))
-    loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
+    loader = GROUP * (groups + 1)               # its first thread: the warpgroup before it splits B
 
     @contextmanager
     def steps(work: Work) -> Iterator[Step]:
@@ -298,6 +258,22 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         stage = pipeline.state()
         newest, any_loaded = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
 
+        def copy_tile(matrix: Tensor, access: OperandAccess, ring: Tensor, at: DynamicPair,
+                      stage: IntLike) -> None:
+            """Start the copies of this thread's part of the tile at (rows, first of K)."""
+            name, line = matrix.engine.root, WARP // access.width
+            along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
+            copy = vectors_along(along, threads, access.width)
+            mine = part_of_tile(copy, ring.extents[:2], at, lane)
+            source, target = (k.pin(f"tXg{name}", mine(matrix)),
+                              k.pin(f"tXs{name}", copy.partition(ring, lane)))
+            exists = existing(k, f"tXc{name}", mine, matrix.shape)
+            _least, (most, mode) = sorted((target.extents[i], i) for i in (1, 2))
+            with k.loop("i", most, unroll=False) as i:
+                some = (_, i, _) if mode == 1 else (..., i)
+                k.copy(CpAsync(access.width), source[some], target[(*some, stage)],
+                       guard=exists[some])
+
         def announce(pending: int) -> None:
             k.wait(pending)
             with k.when(equal(any_loaded, 1)):
@@ -310,9 +286,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 with k.when(equal(lane, 0)):
                     block.load(stage, tile, step)
             depth = k.let("depth", k_tile)
-            for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
-                if not source.tensor.map:
-                    source.load(k, tile.batch, (row, depth), ring, stage.index, lane)
+            for tensor, access, ring, row in ((A, config.a, sA, tile.m), (B, config.b, sB, tile.n)):
+                if not tensor.map:
+                    matrix = tensor.at(tile.batch[:len(tensor.batch)])
+                    copy_tile(matrix, access, ring, (row, depth), stage.index)
             k.commit()
             announce(1)                                 # the stage before has come
             k.assign(newest, stage.index)
@@ -332,7 +309,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     @contextmanager
     def multiply() -> Iterator[Multiply]:
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])      # ((2, 2, 2), K, stage)
-        tCrB = WgmmaOperand(_PLANE, plane.layout, k_major=True).tensor(k, "descriptor_b", sP)
+        tCrB = WgmmaOperand(_PLANE, plane, k_major=True).tensor(k, "descriptor_b", sP)
         fragment = Layout((2, 2, config.columns // 8))
         total, main, corrections = (k.registers(name, "float32", fragment)
                                     for name in ("total", "main_", "corrections"))
@@ -399,7 +376,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         k.assign(in_range, is_in_range(k, seen))
 
     loaders = "a warpgroup" if by_threads else "one thread"
-    block.specialise(load, multiply(), output.finished(epilogue), loaders, _REGISTERS)
+    block.specialise(load, multiply(), output.finished(), loaders, _REGISTERS)
 
     k.comment("Whether all that the block has split was in range")
     leave_verdict(k, status.address, ~in_range, NATIVE)

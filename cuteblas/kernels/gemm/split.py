@@ -18,20 +18,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from ..._dtypes import dtype
-from ...codegen import (
-    GeneratedKernel,
-    KernelBuilder,
-    TensorParam,
-    TmaBox,
-    Value,
-    WgmmaMma,
-    oldest_with,
-    wgmma_delivered,
-)
+from ...codegen import GeneratedKernel, TensorParam, Value, wgmma_delivered
 from ...codegen.values import complex_of, number
 from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
-from ..common import ELEMENTS, GROUP, WARP, Pair, mapped, operand
+from ..common import ELEMENTS, GROUP, WARP, mapped, operand, parts_of
 from ..epilogue import Epilogue, OutputTile
 from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
@@ -40,8 +31,7 @@ from .divided import Divided
 from .persistent import TmaConfig
 from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
-from .staged import StagedC, WarpgroupOutput
-from .tiles import DEPTH, boxes, consumer_mma
+from .staged import WarpgroupOutput
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
@@ -74,32 +64,18 @@ class GemmSplitConfig(TmaConfig):
 
     @property
     def parts(self) -> int:
-        """Accumulators of an element of C, and real products of a product of two elements along
-        K."""
-        return 2 if dtype(self.element).is_complex else 1
+        return parts_of(self.element)
 
     @property
-    def tile(self) -> Pair:
-        """Extents of the tile of C."""
-        return self.mma.tile
-
-    @property
-    def mma(self) -> WgmmaMma:
-        """Who multiplies what."""
-        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, self.k_major,
-                            self.parts)
-
-    @property
-    def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The TMA boxes of one plane of a stage of A and of B."""
-        return boxes(FORMATS[self.format].element, self.rows, self.columns, self.k_major)
+    def multiplied(self) -> str:
+        """The type of planes."""
+        return FORMATS[self.format].element
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits(self.rows, self.k_major, self.staged)
         return (
-            f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
+            f"gemm_split_{self.format}_{dtype(self.output).tag}_{self.traits}{'_divided' if self.divided else ''}"
             f"{'' if self.fallback is None else f'_judges{self.fallback}'}{gate_tag(self.gate)}"
         )
 
@@ -116,13 +92,9 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     run = 2 // parts
     config.c.check_run(run)
 
-    k = KernelBuilder(
-        config.name,
-        GROUP * (config.groups + 1),
-        arch=oldest_with("wgmma"),
-        wide=config.wide,
-        summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-        f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
+    k = config.builder(
+        "C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+        f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{config.depth}, "
         f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}"
     )
     k.gate(config.gate)
@@ -138,15 +110,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config, config.element)
 
-    block = TmaBlock(k, config, config.boxes, planes=form.planes)
-    staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
+    block = TmaBlock(k, config, form.planes)
+    output = WarpgroupOutput(k, config, C, epilogue)
     of_verdict = [verdict.share()] if verdict else []
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     block.begin((A, B), *of_verdict)
-    block.walk((M, N, summed), DEPTH // parts, batch,
+    block.walk((M, N, summed), batch,
                [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided)
-    output = WarpgroupOutput(k, config, mma, C, (M, N), staged)
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
         """Sums without the scaling of the rows."""
@@ -228,5 +199,5 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    block.specialise(load, multiply(), output.finished(epilogue, unscaled))
+    block.specialise(load, multiply(), output.finished(unscaled))
     return k.build()

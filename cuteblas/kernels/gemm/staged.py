@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from ..._dtypes import dtype
 from ...codegen import GlobalTensor, KernelBuilder, TmaBox, WgmmaMma, partition
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.swizzled import longest_row, swizzle_over
 from ...codegen.tma import TmaStore, tma_store_wait
-from ...codegen.wgmma import WgmmaRegisterMma
 from ...layout import (
     ComposedLayout,
     Layout,
@@ -34,11 +34,9 @@ from ..common import (
     part_of_tile,
     vectors_along,
 )
-from ..epilogue import Epilogue, OutputTile
-from .persistent import PersistentConfig
+from ..epilogue import Epilogue, OutputTile, OutputTriangle
 from .roles import Finish, Sums
 from .scheduler import TileOfC
-from .triangle import output_triangle
 
 __all__ = ["StagedC", "WarpgroupOutput"]
 
@@ -71,8 +69,8 @@ class StagedC:
                  tensor_map: str | None = None):
         self._k, self._groups, self._element, self._map = k, mma.groups, element, tensor_map
         self._box = self.box_of(element, mma.tile[1])
-        self.columns = self._columns = size(self._box.layout.inner[1])
-        self._count = mma.tile[1] // self._columns
+        self.columns = size(self._box.layout.inner[1])
+        self._count = mma.tile[1] // self.columns
         self._slots = min(_PIECES, self._count)
         piece = size(self._box.layout.inner)
         layout = self._box.layout.map_domain(
@@ -81,7 +79,7 @@ class StagedC:
             )
         )
         self._sC = k.shared("sC", element, layout, alignment=1024)
-        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self._columns * mma.parts),),
+        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self.columns * mma.parts),),
                             groups=1)
 
     @staticmethod
@@ -111,36 +109,32 @@ class StagedC:
             k.comment("The first piece goes where the last one of the tile before was")
             if self._map is None:
                 k.group_barrier(1 + group, GROUP)
-            else:
-                with k.when(equal(lane, 0)):
-                    tma_store_wait(k)
+            self._wait(0)
         with k.loop("piece", self._count, unroll=True) as piece:
             stage = self._sC[..., piece % self._slots, group]
-            if self._map is not None:
-                with k.when(equal(lane, 0)):
-                    tma_store_wait(k, self._slots - 1)
+            self._wait(self._slots - 1)
             if self._map is not None or self._slots == 1:
                 k.group_barrier(1 + group, GROUP)
-            yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c,
-                                                 lane).map_domain(lambda layout: layout[0]))
+            mine = partition(stage, self._mma.tile, self._mma.tv_c, lane)
+            yield piece, k.pin("tCsC", mine[(_, _, _), 0, 0])
             at = tile.m * self._groups + group, tile.n * self._count + piece
+            if self._map is not None:
+                fence_proxy_async(k)
+            k.group_barrier(1 + group, GROUP)
             if self._map is None:
-                k.group_barrier(1 + group, GROUP)
                 self._write_rows(stage, matrix, extents, at, lane)
             else:
-                fence_proxy_async(k)
-                k.group_barrier(1 + group, GROUP)
                 with k.when(equal(lane, 0)):
                     coordinates = local_tile(make_identity_tensor((*extents, *batch)),
-                                             (64, self._columns), (*at, *tile.batch))
+                                             (64, self.columns), (*at, *tile.batch))
                     k.copy(TmaStore(self._map, self._box), stage, coordinates)
 
     def _write_rows(self, stage: Tensor, matrix: Tensor, extents: DynamicPair,
                     at: DynamicPair, lane: IntLike) -> None:
         """Take a piece away, each warp a line of it at a time."""
-        k, lanes = self._k, min(WARP, self._columns)
+        k, lanes = self._k, min(WARP, self.columns)
         rows = vectors_along(1, (GROUP // lanes, lanes))
-        mine = part_of_tile(rows, (64, self._columns), at, lane)
+        mine = part_of_tile(rows, (64, self.columns), at, lane)
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = existing(k, "tWcC", mine, extents)
         _value, steps, across = tWsC.extents
@@ -152,72 +146,69 @@ class StagedC:
                 row = _ROWS_AT_ONCE * i + j
                 k.copy(ELEMENTS, taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
+    def _wait(self, pending: int) -> None:
+        """Wait until TMA has so many pieces to read, at most."""
+        if self._map is not None:
+            with self._k.when(equal(self._k.thread % GROUP, 0)):
+                tma_store_wait(self._k, pending)
+
     def leave(self) -> None:
         """Wait until TMA has read everything."""
-        if self._map is None:
-            return
-        with self._k.when(equal(self._k.thread % GROUP, 0)):
-            tma_store_wait(self._k)
+        self._wait(0)
 
 
-@dataclass(frozen=True)
 class WarpgroupOutput:
     """C of a kernel whose warpgroups have its tiles in accumulators.
 
-    Attributes
+    Parameters
     ----------
     k : KernelBuilder
         The kernel.
-    config : PersistentConfig
+    config : TmaConfig or SkinnyConfig
         The configuration of the kernel.
-    mma : WgmmaMma or WgmmaRegisterMma
-        Who has what of a tile.
     c : GlobalTensor
         C.
-    extents : tuple
-        Extents M and N.
-    staged : StagedC, optional
-        The way through shared memory.
-    guarded : bool
-        Whether threads ask which elements exist.
+    epilogue : Epilogue
+        The end of the kernel.
     """
 
-    k: KernelBuilder
-    config: PersistentConfig
-    mma: WgmmaMma | WgmmaRegisterMma
-    c: GlobalTensor
-    extents: DynamicPair
-    staged: StagedC | None = None
-    guarded: bool = True
+    def __init__(self, k: KernelBuilder, config: Any, c: GlobalTensor, epilogue: Epilogue):
+        self._k, self._config, self._c, self._epilogue = k, config, c, epilogue
+        self._staged = StagedC(k, config.output, config.mma,
+                               c.map or None) if config.staged else None
 
     @contextmanager
-    def finished(self, epilogue: Epilogue, prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor]
+    def finished(self, prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor]
                  | None = None) -> Iterator[Finish]:
-        """The role that writes C by an epilogue, of sums that are prepared for it."""
+        """The role that writes C by the epilogue, of sums that are prepared for it."""
+        guarded = bool(prepared or self._staged is None or self._epilogue.touches_memory
+                       or self._config.triangle)
+
         def write(at: TileOfC, sums: Sums) -> None:
-            tile = self.tile(at)
-            epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor)
-                           else sums, tile)
+            tile = self._tile(at, guarded)
+            self._epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor)
+                                 else sums, tile)
 
         yield write
-        if self.staged:
-            self.staged.leave()
+        if self._staged:
+            self._staged.leave()
 
-    def tile(self, at: TileOfC) -> OutputTile:
-        """A tile, as the epilogue takes it."""
-        k, config, extents, matrix = self.k, self.config, self.extents, self.c.at(at.batch)
+    def _tile(self, at: TileOfC, guarded: bool) -> OutputTile:
+        """A tile, as the epilogue takes it, where threads ask which elements exist or need not."""
+        k, config, mma, c = self._k, self._config, self._config.mma, self._c
+        extents: Any = c.extents
+        matrix = c.at(at.batch)
 
         def tile_of(tensor: Tensor) -> Tensor:
-            return local_tile(tensor, self.mma.tile, (at.m, at.n))
+            return local_tile(tensor, mma.tile, (at.m, at.n))
 
         def partition(tensor: Tensor) -> Tensor:
-            with_ones = self.mma.partition_c(tensor, k.thread)
-            return with_ones.map_domain(lambda layout: layout[0])    # without the modes of extent 1
+            return mma.partition_c(tensor, k.thread)[(_, _, _), 0, 0]
 
         guard = existing(k, "tCcC", lambda identity: partition(tile_of(identity)),
-                         extents) if self.guarded else None
-        pieces = self.staged.pieces_of(at, matrix, extents, self.c.batch) if self.staged else None
-        hermitian = config.hermitian and dtype(self.c.param.element).is_complex
-        triangle = output_triangle(config.triangle, at.diagonal, matrix, tile_of, hermitian)
+                         extents) if guarded else None
+        pieces = self._staged.pieces_of(at, matrix, extents, c.batch) if self._staged else None
+        hermitian = config.hermitian and dtype(config.output).is_complex
+        triangle = OutputTriangle(config.triangle, at.diagonal, matrix, hermitian)
         return OutputTile(tile_of(matrix), partition, tile_of, extents, at.batch, guard, pieces,
                           triangle=triangle)

@@ -13,25 +13,16 @@ a warp, of warps, and of slices of K, each added in a fixed order.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen import (
-    CodegenError,
-    CpAsync,
-    Fma,
-    GeneratedKernel,
-    Guard,
-    KernelBuilder,
-    Vector,
-    partition,
-)
+from ...codegen import CodegenError, CpAsync, Fma, GeneratedKernel, Guard, Vector, partition
 from ...codegen.pipeline import RingIndex
-from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout, make_tensor
+from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout, make_tensor, select
 from ...layout.symbolic import IntLike, all_of, equal
 from ..common import WARP, Pair, butterfly
-from .block import GemmBlock, GemmConfig
+from .block import GemmBlock, GemmConfig, builder
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
 
@@ -103,38 +94,35 @@ class ThinTile:
         """Columns of which a thread has the sum of its warp."""
         return self.n >> self.halvings
 
-    def owner(self, m: int, lanes_k: int | tuple[int, ...], warps_k: int) -> Layout:
-        """The mode of threads of a thread-value layout: steps of neighbours along M, of lanes along
-        K, or of their number's bits, and of warps along K.
+    def owner(self, m: int, k: int, bits: tuple[int, ...] = ()) -> Layout:
+        """The mode of threads of a thread-value layout: steps of neighbours along M, and of those
+        along K, or of the lowest bits of the latter's number.
         """
         (lm, lk), (wm, wk) = self.lanes, self.warps
-        bits = lanes_k if isinstance(lanes_k, tuple) else ()
-        along_k = [*((2, step) for step in bits),
-                   (lk >> len(bits), 0 if isinstance(lanes_k, tuple) else lanes_k)]
+        along_k = [*((2, step) for step in bits), (lk >> len(bits), k)]
         lanes = [(lm, m), *along_k] if self.fast == 0 else [*along_k, (lm, m)]
-        modes = (*lanes, (wm, lm * m), (wk, warps_k))
+        modes = (*lanes, (wm, lm * m), (wk, lk * k))
         return Layout(tuple(n for n, _step in modes), tuple(step for _n, step in modes))
 
     @property
     def tv_a(self) -> Layout:
         """``(thread, (values))`` -> position in the (M, K) tile of a pass."""
         (vm, vk), rows = self.values, self.pass_[0]
-        return make_layout(self.owner(vm, rows * vk, rows * vk * self.lanes[1]),
-                           Layout((vm, vk), (1, rows)))
+        return make_layout(self.owner(vm, rows * vk), Layout((vm, vk), (1, rows)))
 
     def tv_b(self, columns: int) -> Layout:
         """``(thread, (values))`` -> position in a (columns, K) tile of a pass; threads along M
         share values."""
         vk = self.values[1]
-        return make_layout(self.owner(0, columns * vk, columns * vk * self.lanes[1]),
-                           Layout((columns, vk)))
+        return make_layout(self.owner(0, columns * vk), Layout((columns, vk)))
 
-    def tv_c(self, warps_k: int = 0) -> Layout:
-        """``(thread, (values))`` -> position in the (M, N) tile of a pass, in steps from one warp
-        along K to the next."""
+    @property
+    def tv_c(self) -> Layout:
+        """``(thread, (values))`` -> position in the (M, N) tile of a pass; warps along K share
+        values."""
         vm, rows = self.values[0], self.pass_[0]
         bits = tuple(rows * (self.n >> i + 1) for i in range(self.halvings))
-        return make_layout(self.owner(vm, bits, warps_k), Layout((vm, self.columns), (1, rows)))
+        return make_layout(self.owner(vm, 0, bits), Layout((vm, self.columns), (1, rows)))
 
     def __str__(self) -> str:
         (lm, lk), (wm, wk), (vm, vk), (rm, rk) = self.lanes, self.warps, self.values, self.rest
@@ -181,25 +169,20 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             f"{config.name}: vectors of {width_b} elements of B do not divide {n} columns by {vk} of K"
         )
 
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         tile.threads,
-        wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
-        f"threads of A {tile.tv_a}, of B {tile.tv_b(columns)}, of C {tile.tv_c()}"
+        f"threads of A {tile.tv_a}, of B {tile.tv_b(columns)}, of C {tile.tv_c}"
     )
-    block = GemmBlock(k, config, accumulator)
+    block = GemmBlock(k, config)
     tid, rows = k.thread, tile.pass_[0]
 
-    def mine_a(tensor: Tensor) -> Tensor:
-        return partition(tensor, tile.pass_, tile.tv_a, tid)
-
-    def mine_b(tensor: Tensor) -> Tensor:
-        return partition(tensor, (columns, tile.pass_[1]), tile.tv_b(columns), tid)
-
-    def mine_c(tensor: Tensor) -> Tensor:
-        return partition(tensor, (rows, n), tile.tv_c(), tid)
-
+    mine_a, mine_b, mine_c = (
+        partial(partition, tile=extents, tv=tv, thread=tid)
+        for extents, tv in ((tile.pass_, tile.tv_a),
+                            ((columns, tile.pass_[1]), tile.tv_b(columns)),
+                            ((rows, n), tile.tv_c)))
     k.comment("From global memory to registers: (values, rest_m or rest_n, rest_k, k tile)")
     tAgA, tBgB = k.pin("tAgA", mine_a(block.gA)), k.pin("tBgB", mine_b(block.gB))
     tAcA, tBcB = block.guard("tAcA", "mk", mine_a), block.guard("tBcB", "nk", mine_b)
@@ -305,12 +288,9 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             k.copy(Vector(side), tRsR[..., 0, other], part)
             k.fold(total, part)
 
-    def runs(layout: Layout) -> Layout:
-        """((values, columns), rest_m), or columns first where C is contiguous along its rows: a
-        run, and the rest."""
-        (values, columns), rest = layout[0], layout[1]
-        return make_layout(columns, values, rest) if config.c.unit == 1 else make_layout(values, rest, columns)
-
+    # values, columns and rest_m: runs first, which are columns where C is contiguous along its rows
+    order = (1, 0, 2) if config.c.unit == 1 else (0, 2, 1)
     with k.when(all_of(alone, equal(warp, 0))):
-        block.store(total.map_domain(runs), lambda tensor: mine_c(tensor)[..., 0].map_domain(runs))
+        block.store(select(total[(_, _), _], *order),
+                    lambda tensor: select(mine_c(tensor)[(_, _), _, 0], *order))
     return k.build()

@@ -6,13 +6,10 @@ from __future__ import annotations
 from math import lcm
 
 from ...codegen import KernelBuilder
-from ...layout import Tensor, make_tensor
 from ...layout.symbolic import Condition, IntLike, ceil_div, equal, select
-from ..common import DynamicPair, Pair, Partition
-from ..epilogue import OutputTriangle
+from ..common import DynamicPair, Pair
 
-__all__ = ["TRIANGLES", "Rectangle", "Triangle", "output_triangle", "tiles_of_c",
-           "tiles_of_triangle"]
+__all__ = ["TRIANGLES", "Rectangle", "Triangle", "tiles_of_c", "tiles_of_triangle"]
 
 TRIANGLES = ("lower", "upper", "both")
 """What is written of a square C: one triangle, or both, of which the lower one is computed."""
@@ -35,18 +32,6 @@ def tiles_of_c(k: KernelBuilder, part: str | None, extents: DynamicPair,
                tile: Pair) -> Rectangle:
     """The tiles of C that are computed: all, or those of a triangle."""
     return Triangle(k, part, extents[0], tile) if part else Rectangle(k, extents, tile)
-
-
-def output_triangle(part: str | None, crossed: Condition, matrix: Tensor,
-                    tile_of: Partition,
-                    hermitian: bool = False) -> OutputTriangle | None:
-    """The part of a tile that is written if C has a triangle ``part``."""
-    if part is None:
-        return None
-    mirrored = None
-    if part == "both":          # the transpose of the matrix, by the coordinates of the matrix
-        mirrored = tile_of(make_tensor(matrix.engine, matrix.shape, matrix.stride[::-1]))
-    return OutputTriangle(part, crossed, mirrored, hermitian)
 
 
 class Rectangle:

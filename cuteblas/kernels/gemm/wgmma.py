@@ -22,26 +22,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen import (
-    CodegenError,
-    GeneratedKernel,
-    KernelBuilder,
-    TmaBox,
-    WgmmaMma,
-    oldest_with,
-)
+from ...codegen import CodegenError, GeneratedKernel
 from ...layout import Tensor
 from ...layout.symbolic import IntLike
 from ..common import GROUP, mapped, operand
 from ..epilogue import Epilogue
-from .cluster import ALONE, Cluster
 from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo, sum_of_bools
 from .divided import Divided
 from .persistent import TmaConfig
 from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import Work
-from .staged import StagedC, WarpgroupOutput
-from .tiles import boxes, consumer_mma, depth_of
+from .staged import WarpgroupOutput
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -57,11 +48,6 @@ class WgmmaConfig(TmaConfig):
     element, output : str
         Names of the types of A and B (``float16``, ``bfloat16``, ``tfloat32``: float32 that TMA
         rounds, ``int8`` or ``uint8``), and of C.
-    cluster : Cluster
-        Blocks that share operands.
-    clipped : bool
-        Whether TMA boxes are short, and those outside of A or B are not loaded as zeros, which
-        takes longer than to read.
     accumulator : str
         The type of alpha, beta and the sums that the epilogue takes.
     digits : int
@@ -73,32 +59,22 @@ class WgmmaConfig(TmaConfig):
 
     element: str
     output: str
-    cluster: Cluster = ALONE
-    clipped: bool = False
     accumulator: str = "float32"
     digits: int = 1
     parked: bool = False
 
     @property
-    def mma(self) -> WgmmaMma:
-        """Who multiplies what."""
-        return consumer_mma(self.element, self.columns, self.groups, self.k_major)
-
-    @property
-    def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The TMA boxes by which a block loads its part of a stage of A and of B."""
-        return boxes(self.element, self.rows, self.columns, self.k_major, self.cluster,
-                     self.clipped)
+    def multiplied(self) -> str:
+        """The type that tensor cores multiply."""
+        return self.element
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits(self.rows, self.k_major, self.staged, self.cluster,
-                             depth_of(self.element))
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
         digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""
         return (
-            f"gemm_wgmma_{dtype(self.element).tag}{digits}_{dtype(self.output).tag}_{traits}{summed}"
+            f"gemm_wgmma_{dtype(self.element).tag}{digits}_{dtype(self.output).tag}_{self.traits}{summed}"
             f"{'_divided' if self.divided else ''}{'_clipped' if self.clipped else ''}"
         )
 
@@ -110,20 +86,15 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     The grid is one-dimensional, a multiple of the cluster, and may have fewer blocks than tiles.
     """
     box_a, box_b = config.boxes
-    mma, depth = config.mma, depth_of(config.element)
+    mma, depth = config.mma, config.depth
     config.c.check_run(2)
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles cannot form clusters")
     if config.divided and config.digits > 1:
         raise CodegenError("blocks cannot share sums of digits")
 
-    k = KernelBuilder(
-        config.name,
-        GROUP * (config.groups + 1),
-        arch=oldest_with("wgmma"),
-        wide=config.wide,
-        cluster=config.cluster.size,
-        summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+    k = config.builder(
+        "C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
         f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{depth}, "
         f"{config.stages} stages\n"
         f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
@@ -139,16 +110,13 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
     epilogue = Epilogue(k, config, config.accumulator, sums)
 
-    whole = boxes(config.element, *mma.tile, config.k_major)
-    block = TmaBlock(k, config, whole, config.cluster)
-    staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
+    block = TmaBlock(k, config)
+    output = WarpgroupOutput(k, config, C, epilogue)
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     block.begin((A, B))
     digits = (config.digits,) if config.digits > 1 else ()
-    block.walk((M, N, summed), depth, batch, ((M, K, *digits), (N, K, *digits)), divided)
-    guarded = staged is None or epilogue.touches_memory or config.triangle is not None
-    output = WarpgroupOutput(k, config, mma, C, (M, N), staged, guarded)
+    block.walk((M, N, summed), batch, ((M, K, *digits), (N, K, *digits)), divided)
 
     @contextmanager
     def steps(work: Work) -> Iterator[Step]:
@@ -187,6 +155,6 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
         yield sums_of
 
-    block.specialise(lambda: block.keep_full(steps), multiply(), output.finished(epilogue))
+    block.specialise(lambda: block.keep_full(steps), multiply(), output.finished())
     return k.build()
 

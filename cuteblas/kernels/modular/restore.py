@@ -25,7 +25,7 @@ from ...codegen import (
 )
 from ...codegen.mma import UNSIGNED_BYTES
 from ...codegen.values import complex_of
-from ...layout import Layout, Tensor, _, local_tile, make_layout, make_tensor
+from ...layout import Layout, Tensor, _, local_tile, make_tensor
 from ...layout.symbolic import IntLike, equal
 from ..common import (
     ELEMENTS,
@@ -39,8 +39,7 @@ from ..common import (
     tile_of_block,
     transpose_words,
 )
-from ..epilogue import Epilogue, EpilogueConfig, OutputTile
-from ..gemm.triangle import output_triangle
+from ..epilogue import Epilogue, EpilogueConfig, OutputTile, OutputTriangle
 from .residues import planes_of
 from .survey import (
     GROUPS,
@@ -165,8 +164,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         return local_tile(matrix, tile, at)
 
     def mine_of_c(tensor: Tensor) -> Tensor:
-        return partition(tensor, tile, config.returned,
-                         k.thread).map_domain(lambda layout: make_layout(*layout[0]))
+        return partition(tensor, tile, config.returned, k.thread)[(_, _), 0, 0]
 
     tRgR = k.pin("tRgR", mine(residues[..., item]))
     exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
@@ -222,7 +220,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     epilogue.clear(product)
 
     mC, crossed = C.at(item), tile_m * tile[0] < (tile_n + 1) * tile[1] - 1
-    triangle = output_triangle("both" if config.symmetric else None, crossed, mC, tile_of)
+    triangle = OutputTriangle("both" if config.symmetric else None, crossed, mC)
     epilogue.store(product, OutputTile(tile_of(mC), mine_of_c, tile_of, (M, N), item, guard,
                                        triangle=triangle))
     return k.build()

@@ -24,7 +24,7 @@ the complex product with the parts of its elements side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -83,8 +83,8 @@ from .condition import RECORD
 __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
 _WORD = 4                           # bytes
-# of a row, by each block of a cluster
-_PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}
+_FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
+"""What threads find in rows: what is largest, then what is counted."""
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
 
 
@@ -284,7 +284,7 @@ class SplitOperand:
         """Shared memory for the rows, for what each warp finds in them first, and for what other
         blocks of a cluster find."""
         rows, depth = self.tile
-        partials = (len(_PARTIALS) * rows * self.cluster
+        partials = (sum(map(len, _FOUND)) * rows * self.cluster
                     + _GRAIN) * _WORD if self.cluster > 1 else 0
         return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.warps * _WORD + partials
 
@@ -385,19 +385,21 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     flags_count = k.integer("flags_count") if config.clears else 0
     parts = {side: _Operand(k, form, side, operand, config.recorded)
              for side, operand in (("A", config.a), ("B", config.b))}
-    first, second = config.sides
+    first, second = (parts[side] for side in config.sides)
     arrivals = _Arrivals(k, config)
     block = k.each_block("block")
     arrivals.turn()
     if flags is not None:
         with k.when(equal(block, 0)):
             clear(k, flags, flags_count)
-    surplus = config.cluster > 1 and parts[second].config.cluster == 1
     with k.when(block < blocks_first), k.scratch():
-        parts[first].split(block, arrivals)
+        first.split(block, arrivals)
     with k.otherwise(), k.scratch():
-        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), arrivals,
-                            surplus=surplus)
+        later = k.let(f"block_of_{config.sides[1]}", maximum(block - blocks_first, 0))
+        # of a cluster that has the last rows, some blocks may have none
+        alone = second.config.cluster < config.cluster
+        with k.when(later < second.blocks() if alone else True):
+            second.split(later, arrivals)
     return k.build()
 
 
@@ -422,14 +424,12 @@ class _Operand:
         self._extents, self._batch = (k.extent(f"m{side}"), k.extent(f"k{side}")), self._x.batch
         self._rows_of_p, self._planes_of_p, _ = self._p.strides
 
-    def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
-        """Split the rows of a block; with a ``surplus``, there may be blocks after the last
-        rows."""
-        tiles = ceil_div(self._extents[0], self.config.tile[0])
-        with self._k.when(block < prod(self._batch, start=tiles) if surplus else True):
-            self._split(block, arrivals)
+    def blocks(self) -> IntLike:
+        """Blocks that have rows, where no cluster shares them."""
+        return prod(self._batch, start=ceil_div(self._extents[0], self.config.tile[0]))
 
-    def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
+    def split(self, block: IntLike, arrivals: _Arrivals) -> None:
+        """Split the rows of a block."""
         k, form, config, batch = self._k, self._form, self.config, self._batch
         M, K = self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
@@ -469,8 +469,7 @@ class _Operand:
 
         numbers = partial(numbers_of, element=config.element, conj=config.x.conj)
 
-        fold = _Fold(k, config, rank, arrivals,
-                     ["top", *(("zeros", "small", "sums") if self._s else ())])
+        fold = _Fold(k, config, rank, arrivals, 1 + (self._s is not None))
 
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
@@ -478,12 +477,11 @@ class _Operand:
             if config.cluster > 1:
                 arrivals.meet()
             k.comment("The largest magnitudes of the rows")
-            top = k.registers("top", "float32", mine_alone)
-            k.fill(top)
+            (top,) = fold.registers(0)
             with strip.steps(), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                 for part in numbers(read(v, i, j)):
                     k.do("largest_magnitude", part, top(*of_row(v)))
-            fold.to_all(top, "max")
+            fold.to_all(top)
 
             k.comment("Exponents of the rows")
             owned = part_of_tile(config.folder, (config.tile[0], tj), (tile, 0), k.thread)
@@ -506,11 +504,7 @@ class _Operand:
 
             k.comment("Split" + (", and count what is zero or small" if self._s else ""))
             if self._s:
-                zeros, small = (k.registers(name, "int32", mine_alone)
-                                for name in ("zeros", "small"))
-                sums = k.registers("sums", "float32", mine_alone)
-                for counter in (zeros, small, sums):
-                    k.fill(counter)
+                zeros, small, sums = counts = fold.registers(1)
             # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of
             # an element are side by side, across it they are in strips.
             spread, strips = config.spread, config.strips
@@ -598,15 +592,14 @@ class _Operand:
             k.comment("What is known of the rows")
             if config.slots:
                 k.barrier()
-            self._leave_record(self._s, block, tile, fold, zeros, small, sums)
+            self._leave_record(self._s, block, tile, fold, counts)
 
     def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold,
-                      zeros: Tensor, small: Tensor, sums: Tensor) -> None:
+                      counts: Sequence[Tensor]) -> None:
         """Fold what threads have counted to the record of the block."""
         k, M = self._k, self._extents[0]
-        row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
-        record = RECORD.registers(k, "record")
-        RECORD.clear(k, record)
+        row, (z, t, total) = fold.to_rows(counts)
+        record = RECORD.begin(k)
         with k.when(all_of(fold.has_row, tile * self.config.tile[0] + row < M)):
             k.assign(record(0), k.call("row_need", z, t, total))
             k.assign(record(1), k.call("row_offer", total, 2.0**(self._form.top + 1)))
@@ -670,7 +663,6 @@ class _Part:
     """
 
     total: Tensor
-    combine: str
     seen: Tensor
     own: Tensor
     part: Tensor
@@ -690,7 +682,7 @@ class _Fold:
     """
 
     def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, arrivals: _Arrivals,
-                 names: Iterable[str]):
+                 stages: int):
         self._k, self._config, self._rows, self._rank = k, config, config.tile[0], rank
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
@@ -711,22 +703,24 @@ class _Fold:
         k.comment(
             "What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted"
         )
-        self._partials = {name: k.shared(f"told_{name}", _PARTIALS[name],
+        self._partials = {name: k.shared(f"told_{name}", kind,
                                          Layout((self._rows, config.cluster), (1, self._rows)))
-                          for name in names}
+                          for found in _FOUND[:stages] for name, kind in found.items()}
         self._arrivals = arrivals
         with k.when(equal(k.thread, 0)):
-            for stage, names in enumerate(self._stages):
+            for stage, found in enumerate(_FOUND[:stages]):
                 # counts come to the first block alone
                 with k.when(True if stage == 0 else equal(rank, 0)):
-                    arrivals.barriers.expect(stage, len(names) * self._rows * config.cluster
+                    arrivals.barriers.expect(stage, len(found) * self._rows * config.cluster
                                              * _WORD)
 
-    @property
-    def _stages(self) -> list[list[str]]:
-        """What is stored at a time."""
-        names = list(self._partials)
-        return [stage for stage in (names[:1], names[1:]) if stage]
+    def registers(self, stage: int) -> list[Tensor]:
+        """What a thread has found of its rows at a stage: nothing yet."""
+        found = [self._k.registers(name, kind, self._values)
+                 for name, kind in _FOUND[stage].items()]
+        for each in found:
+            self._k.fill(each)
+        return found
 
     def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
         """Where the block with this rank stores what it has of a row."""
@@ -751,12 +745,12 @@ class _Fold:
         shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
         seen = self._seen(name, shared)
         own = make_tensor(shared.engine, (1, self._rows, parts), (0, *self._by_part))[_, *self._own]
-        return _Part(total, combine, seen, k.pin(f"tPs_{name}", own),
+        return _Part(total, seen, k.pin(f"tPs_{name}", own),
                      k.registers(f"part_{name}", element, 1))
 
-    def _parts_of(self, *totals: tuple[Tensor, str]) -> list[_Part]:
+    def _parts_of(self, totals: Sequence[Tensor], combine: str) -> list[_Part]:
         """Leave parts of rows in shared memory, and fold this thread's in registers."""
-        k, found = self._k, [self._part(*each) for each in totals]
+        k, found = self._k, [self._part(total, combine) for total in totals]
         with k.when(equal(self._along % self._config.lanes, 0)):
             for x in found:
                 k.copy(ELEMENTS, x.total, x.seen[..., self._along // self._config.lanes])
@@ -767,15 +761,15 @@ class _Fold:
             for x in found:
                 k.copy(ELEMENTS, x.own, x.part)
         for x in found:
-            k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
+            k.fold_lanes(x.part(0), combine, butterfly(self._parts))
         return found
 
-    def to_all(self, total: Tensor, combine: str) -> None:
-        """Every thread gets what its rows have."""
+    def to_all(self, total: Tensor) -> None:
+        """Every thread gets the largest of what its rows have."""
         if self._parts == 1 and self._config.cluster == 1:
-            self._in_warps(total, combine)
+            self._in_warps(total, "max")
             return
-        (x,) = self._parts_of((total, combine))
+        (x,) = self._parts_of([total], "max")
         if self._config.cluster > 1:
             self._from_all(x)
             return
@@ -784,10 +778,10 @@ class _Fold:
         self._k.barrier()
         self._k.copy(ELEMENTS, x.seen[..., 0], total)
 
-    def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
+    def to_rows(self, totals: Sequence[Tensor]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and
         the totals."""
-        k, found, (row, own) = self._k, self._parts_of(*totals), self._own
+        k, found, (row, own) = self._k, self._parts_of(totals, "add"), self._own
         if self._config.cluster > 1:
             with k.when(all_of(self.has_row, equal(own, 0))):
                 for x in found:
@@ -796,12 +790,12 @@ class _Fold:
             k.end_block(integer(self._rank).differs(0))
             self._arrivals.wait(1)
             for x in found:
-                other = k.registers(f"other_{x.name}", _PARTIALS[x.name], 1)
+                other = k.registers(f"other_{x.name}", x.total.engine.dtype.name, 1)
                 k.fill(x.part)
                 with self._others("from") as rank:
                     k.copy(ELEMENTS, self._word(x.name, row, rank), other)
-                    k.fold(x.part, other, x.combine)
-                k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
+                    k.fold(x.part, other)
+                k.fold_lanes(x.part(0), "add", butterfly(self._parts))
         return row, [x.part(0) for x in found]
 
     @contextmanager
@@ -820,12 +814,12 @@ class _Fold:
                    self._word(x.name, self._own[0], self._rank))
         self._arrivals.wait(0)
         seen = self._seen(f"told_{x.name}", self._partials[x.name])
-        other = k.registers(f"other_{x.name}", _PARTIALS[x.name], total.layout)
+        other = k.registers(f"other_{x.name}", total.engine.dtype.name, total.layout)
         vector = Vector(self._values[0])
         k.copy(vector, seen[..., 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:
             k.copy(vector, seen[..., rank], other)
-            k.fold(total, other, x.combine)
+            k.fold(total, other, "max")
 
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
@@ -834,7 +828,7 @@ class _Fold:
         if warps == 1:
             return
         records = k.shared("records", "float32", (RECORD.size, warps))
-        other = RECORD.registers(k, "other")
+        other = k.registers("other", "float32", RECORD.size)
         with k.when(all_of(self.has_row, equal(k.thread % WARP, 0))):
             k.copy(Vector(RECORD.size), record, records[_, k.thread // WARP])
         k.barrier()

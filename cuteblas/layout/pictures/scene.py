@@ -72,22 +72,18 @@ def _text_width(text: str, font: int) -> float:
     return len(text) * font * _CHARACTER
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """Space around the cells of a grid."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
+_Span = tuple[float, float, float]
+"""Space before, inside and after the cells of a grid."""
 
 
-def _frame(grid: Grid) -> _Frame:
+def _spans(grid: Grid, width: float, height: float) -> tuple[_Span, _Span]:
+    """What a grid takes across and down, of cells of a width and a height."""
     rows = len(grid.cells)
     notes = max((_text_width(note.removeprefix("!"), AXIS_FONT) for note in grid.row_notes),
                 default=0)
-    return _Frame(_text_width(str(max(rows - 1, 0)), AXIS_FONT) + 8, 18 + (18 if grid.title else 0),
-                  notes + 8 if notes else 0, 18 if grid.column_notes else 0)
+    across = (_text_width(str(max(rows - 1, 0)), AXIS_FONT) + 8, _columns(grid) * width,
+              notes + 8 if notes else 0)
+    return across, (18 + (18 if grid.title else 0), rows * height, 18 if grid.column_notes else 0)
 
 
 def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequence[str]) -> Scene:
@@ -106,21 +102,20 @@ def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequenc
     if title:
         scene.labels.append(Label(_MARGIN, top + 9, title, TITLE_FONT, "start", "title"))
         top += 30
-    rows = [_line([(_frame(g).top, len(g.cells) * height, _frame(g).bottom) for g in row if g])
-            for row in panels]
-    columns = [_line([(_frame(g).left, _columns(g) * width, _frame(g).right) for g in column if g])
-               for column in zip(*panels, strict=True)]
+    spans = [[grid and _spans(grid, width, height) for grid in row] for row in panels]
+    rows = [_largest([span[1] for span in row if span]) for row in spans]
+    columns = [_largest([span[0] for span in column if span])
+               for column in zip(*spans, strict=True)]
     y = top
     right: float = _MARGIN
-    for i, row in enumerate(panels):
-        before, inside, after = rows[i]
+    for row, (before, inside, after) in zip(panels, rows, strict=True):
         y += before
         x: float = _MARGIN
-        for j, grid in enumerate(row):
-            x += columns[j][0]
+        for grid, (left, cells_wide, notes_wide) in zip(row, columns, strict=True):
+            x += left
             if grid is not None:
                 _place(scene, grid, x, y, width, height)
-            x += columns[j][1] + columns[j][2]
+            x += cells_wide + notes_wide
             right = max(right, x)
             x += _GAP
         y += inside + after + _GAP
@@ -142,9 +137,9 @@ def _columns(grid: Grid) -> int:
     return max((len(row) for row in grid.cells), default=0)
 
 
-def _line(parts: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Space before, inside and after the cells of a row or column of grids."""
-    return tuple(map(max, zip(*parts, strict=True))) if parts else (0, 0, 0)
+def _largest(spans: list[_Span]) -> _Span:
+    """What a row or a column of grids takes."""
+    return tuple(map(max, zip(*spans, strict=True))) if spans else (0, 0, 0)
 
 
 def _place(scene: Scene, grid: Grid, x: float, y: float, width: float, height: float) -> None:

@@ -171,8 +171,8 @@ class _Matrices:
             step += pads[min(i, 2) - 1] if i else 0
             held[q] = step
             step *= box[q]
-        side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), operand.conj)
-        joined = side.joined(box)
+        side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), box, operand.conj)
+        joined = side.joined
         if not joined:
             return side
         # Vectors divide what is contiguous, all other strides, and how much of it there is at the
@@ -182,7 +182,7 @@ class _Matrices:
         if MATRICES in order[run:]:
             multiples += operand.batch_strides
         if MATRICES in order[:joined]:
-            multiples.append(self.count * side.matrix(box) if side.outermost else self.count)
+            multiples.append(self.count * side.matrix if side.outermost else self.count)
         return replace(side, width=gcd(most // self.item, operand.alignment // self.item,
                                        *multiples))
 
@@ -309,7 +309,7 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
         found = []
         for pads in x.pads(matrices, VECTOR_BYTES // x.item):
             side = x.side(matrices, pads)
-            vectors = prod(x.box(matrices)[q] for q in x.order) / side.width
+            vectors = prod(side.box[q] for q in x.order) / side.width
             copied = vectors * max(1.0, side.width * x.item / 4) / _WARP
             of_warp, loads_of_warp = _loads(tile, mode, (p.m, p.n, p.k), x, side.held)
             found.append((of_warp * tile.multiplying / _WARP + copied * 2, loads_of_warp, pads))
@@ -341,10 +341,9 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
     sides = of_a, of_b, _c_side(p, c, tile)
     # What vectors know of the number of matrices.
     multiple = 1
-    for side, x in zip(sides, all_three, strict=True):
-        box = x.box(tile.matrices)
-        if MATRICES in side.order[:side.joined(box)]:
-            multiple = max(multiple, side.width // gcd(side.width, side.matrix(box))
+    for side in sides:
+        if MATRICES in side.order[:side.joined]:
+            multiple = max(multiple, side.width // gcd(side.width, side.matrix)
                            if side.outermost else side.width)
     needed = p.fusion is not None or any(x.outermost and not x.packed for x in sides)
     # Elements are counted, even those that several matrices share.
