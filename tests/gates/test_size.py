@@ -15,11 +15,11 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3720, "array": 23230, "blas": 17490, "cli": 24140, "codegen": 31070, "dask": 7900,
-    "emulator": 5100, "engines": 48300, "functions": 65130, "kernels": 73610, "layout": 34830,
+    ".": 3720, "array": 23230, "blas": 17480, "cli": 24140, "codegen": 31070, "dask": 7900,
+    "emulator": 5100, "engines": 48300, "functions": 65100, "kernels": 73610, "layout": 34830,
     "planning": 85900, "runtime": 15590, "tutorial": 5140,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 304, 7, 784
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 303, 7, 783
 WITH_MORE = {"array": 4, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
