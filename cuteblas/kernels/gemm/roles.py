@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import prod
 
 from ...codegen import GlobalTensor, KernelBuilder, Mbarriers, Pipeline, operand_layout
@@ -119,19 +120,17 @@ class TmaBlock:
         self.pipeline.expect(stage, sum(len(step[mode]) * prod(tiles[mode])
                                         * self.rings[mode].engine.dtype.bytes for mode in by_tma))
         for mode in by_tma:
-            def own(modes: Coord, mode: int = mode) -> Coord:
-                """Of batch modes, which may be followed by slices of K, those that it has."""
-                return tuple(x for x, has in zip(modes, config.present[mode], strict=False) if has)
-
+            # of batch modes, which may be followed by slices of K, those that it has
+            present = config.present[mode]
             box, ring, extents = config.boxes[mode], self.rings[mode], self._of_operands[mode]
-            whole = make_identity_tensor((*extents, *own(self._batch)))
+            whole = make_identity_tensor((*extents, *compress(self._batch, present)))
             # boxes outside of the operand are not loaded where all are short
             limit = extents[0] if config.clipped else None
             atom = TmaLoad(self._tensors[mode].map, box, self.pipeline.barrier(stage),
                            place.receivers(mode), limit)
             for i, at in enumerate(step[mode]):
                 source = local_tile(whole, tiles[mode], ((of_c.m, of_c.n)[mode], *at,
-                                                         *own(of_c.batch)))
+                                                         *compress(of_c.batch, present)))
                 both = source, ring[..., stage.index * len(step[mode]) + i]
                 k.copy(atom, *(place.part(mode, box, x) for x in both))
 
