@@ -1,6 +1,7 @@
 """What all tests share: the ``gpu`` and ``quick`` marks, samples of parameters, and a cache of
 their own."""
 
+import gc
 import os
 from contextlib import suppress
 
@@ -46,3 +47,11 @@ def kernel_cache(tmp_path_factory, pytestconfig):
         patch.setenv("CUTEBLAS_CACHE_DIR", str(folder))
         patch.setenv("CUTEBLAS_KEEP_CALLS", "0")
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_garbage_of_others():
+    """A search for garbage looks at what the tests of one file leave: among all tests and the
+    kernels of other files it takes a second."""
+    gc.collect()
+    gc.freeze()

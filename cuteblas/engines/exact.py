@@ -43,8 +43,7 @@ _LEAST_INTEGERS = 1 << 16               # the same of integers and bool
 _BITS = {"float32": 24, "float64": 53}  # integers up to 2^bits are exact
 # Nanoseconds of each product of two elements and of each element that is converted, on two cores of
 # a Xeon of 2023.
-_LOOP = {"e": 2.2}                      # NumPy's loop
-_LOOP_OF_OTHERS = 0.4
+_LOOP, _LOOP_OF_FLOAT16 = 0.4, 2.2      # NumPy's loop
 # where sums of so many terms read a cache line of so many bytes for each
 _LOOP_FAR, _FAR = 1.5, (1 << 10, 64)
 _GEMM = {"float32": 0.015, "float64": 0.03}
@@ -322,17 +321,15 @@ def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
     m, k, n = *a.shape[-2:], b.shape[-1]
     kind = dtype.char
     far = k >= _FAR[0] and max(abs(a.strides[-1]), abs(b.strides[-2])) >= _FAR[1]
-    loop = count * m * n * k * max(_LOOP.get(kind, _LOOP_OF_OTHERS),
-                                   _LOOP_FAR if far else 0) / _SURE
+    loop = count * m * n * k * (_LOOP_OF_FLOAT16 if kind == "e" else _LOOP_FAR if far
+                                else _LOOP) / _SURE
     elements = a.size + b.size
     converted = elements * (0.9 if kind == "e" else 0.2 + 0.1 * dtype.itemsize)
     least = _CALL + count * _MATRIX + converted + count * m * n * (k * _GEMM["float32"] + 0.5)
     if loop < least or (kind == "?" and loop * _scanned(a, b) < least):
         return None
-    if kind == "e":
-        return _halves, "numpy: float16 by float32 BLAS"
-    if kind == "?":
-        return _bools, "numpy: bool by float32 BLAS"
+    if kind in "e?":
+        return _in_float32, f"numpy: {dtype} by float32 BLAS"
     bits = 8 * dtype.itemsize
     signed = np.dtype(f"i{dtype.itemsize}")
     scheme = _scheme(_magnitude(a, dtype), _magnitude(b, dtype), bits, m, n, min(k, 1 << 30))
@@ -494,11 +491,8 @@ def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> No
                 left = _as_float("a", first, digit, floats, c.dtype, scratch)
                 for other in others:
                     right = _as_float("b", second, other, floats, c.dtype, scratch)
-                    with WHOLE.lock:
-                        product = np.matmul(left, right,
-                                            out=scratch.array("product", target.shape, floats))
                     sums = scratch.array("sums", target.shape, whole)
-                    np.copyto(sums, product, casting="unsafe")
+                    np.copyto(sums, _product(left, right, target.shape, scratch), casting="unsafe")
                     if digit is not None and other is not None and (shift := digit.shift
                                                                     + other.shift):
                         np.left_shift(sums, shift, out=sums)
@@ -527,39 +521,30 @@ def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, 
     return result
 
 
-def _bools(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """C = A B, or-of-ands: sums of ones are not zero, however they are rounded."""
-    scratch = Scratch.taken()
-    for target, terms in _parts(a, b, c, 1 << 30):
-        fresh = True
-        for first, second in terms:
-            sums = _product(first, second, target.shape, scratch)
-            np.not_equal(sums, 0, out=target) if fresh else np.logical_or(target, sums, out=target)
-            fresh = False
-    scratch.give_back()
-
-
-def _halves(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """C = A B of float16, whose products float32 holds; summed in float32 and rounded once, as
-    NumPy does."""
+def _in_float32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    """C = A B, summed in float32 and rounded once, as NumPy does for float16, whose products
+    float32 holds. For bool, or-of-ands: sums of ones are not zero, however they are rounded."""
     scratch = Scratch.taken()
     for target, terms in _parts(a, b, c, 1 << 30):
         sums: Any = None
         for first, second in terms:
-            term = _product(first, second, target.shape, scratch,
+            left, right = (_as_float(name, x, None, FLOAT32, x.dtype, scratch)
+                           for name, x in (("a", first), ("b", second)))
+            term = _product(left, right, target.shape, scratch,
                             "sums" if sums is None else "product")
             sums = term if sums is None else np.add(sums, term, out=sums)
-        np.copyto(target, sums, casting="unsafe")
+        if c.dtype.char == "?":
+            np.not_equal(sums, 0, out=target)               # in half the time of a cast
+        else:
+            np.copyto(target, sums, casting="unsafe")
     scratch.give_back()
 
 
-def _product(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...], scratch: Scratch,
+def _product(left: np.ndarray, right: np.ndarray, shape: tuple[int, ...], scratch: Scratch,
              name: str = "product") -> np.ndarray:
-    """A B in float32, in scratch memory of a name."""
-    left, right = (_as_float(part, x, None, FLOAT32, x.dtype, scratch)
-                   for part, x in (("a", a), ("b", b)))
+    """A product by BLAS, in scratch memory of a name."""
     with WHOLE.lock:
-        return np.matmul(left, right, out=scratch.array(name, shape, FLOAT32))
+        return np.matmul(left, right, out=scratch.array(name, shape, left.dtype))
 
 
 def _warn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:

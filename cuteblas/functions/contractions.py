@@ -3,7 +3,7 @@ GEMMs and without reshaping."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,7 +14,13 @@ from .._dtypes import dtype
 from ..engines.execution import Execution
 from ..engines.memory import Ints, Memory, contiguous_strides
 from ..engines.problems import Staged, readable, writable
-from ..planning.problem import Operand, ReductionProblem, Storage, merged
+from ..planning.problem import (
+    ContractionProblem,
+    Operand,
+    ReductionProblem,
+    Storage,
+    merged,
+)
 from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
 from .subscripts import whole_path
@@ -56,6 +62,11 @@ class _Factor:
     strides: Mapping[str, int]
     conj: bool = False
     given: bool = False
+
+    @property
+    def indices(self) -> KeysView[str]:
+        """Along which it moves."""
+        return self.strides.keys()
 
 
 def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
@@ -194,11 +205,15 @@ class _Evaluation:
         shape, strides = expression.shape, expression.strides
         if out is None and expression.any_order:
             strides = self.strides_as_written(expression, factors)
-        reason = None if out is None else _why_not_into(self.run.memory(out), expression, factors)
+        reason = None
+        if out is not None:
+            memory = self.run.memory(out)
+            reason = "has more elements than the result" if memory.shape != shape else writable(
+                memory, [Staged(x.memory) for x in factors if x.given], self.dtype).reason
         if reason is not None:
             self.run.count("copies", f"out: {reason}")
             strides = contiguous_strides(shape, self.dtype.itemsize)
-        new = out if out is not None and reason is None else self.run.empty(Memory(shape, strides, self.dtype))
+        new = self.run.empty(Memory(shape, strides, self.dtype)) if out is None or reason else out
         memory = self.run.memory(new)
         self.multiply(factors, _Factor(new, memory, self.strides(memory, expression.axes)))
         if reason is not None:
@@ -215,10 +230,9 @@ class _Evaluation:
         first, second = factors
         if self.is_elementwise(first, second, frozenset("".join(expression.axes))):
             return expression.strides
-        alone = [[c for c in x.strides if c not in y.strides]
-                 for x, y in ((first, second), (second, first))]
-        last = next((c for c in reversed(expression.axes) if c in alone[0] or c in alone[1]), "")
-        inner, outer = (first, second) if last in alone[0] else (second, first)
+        alone = first.indices ^ second.indices
+        last = next((c for c in reversed(expression.axes) if c in alone), "")
+        inner, outer = (first, second) if last in first.strides else (second, first)
 
         def place(axis: int) -> tuple[int, int, int]:
             c = expression.axes[axis]
@@ -233,13 +247,13 @@ class _Evaluation:
     def multiply(self, factors: Sequence[_Factor], target: _Factor) -> None:
         """``target = product of one or two factors``, summed over the indices that the target
         lacks."""
-        kept = target.strides
+        kept = target.indices
         if not target.memory.size:
             self.run.count("calls", "nothing")
         elif len(factors) == 1:
             x, = factors
             # copies keep bytes that are not 0 or 1
-            if self.dtype.kind != "b" and all(c in kept for c in x.strides):
+            if self.dtype.kind != "b" and x.indices <= kept:
                 self.run.move(self.view(x, kept), self.view(target, kept))
             else:
                 self.reduce(x, target)
@@ -265,7 +279,7 @@ class _Evaluation:
             if halvings:
                 self.run.scale(self.parts(target), halvings, self.parts(target))
 
-    def sums_first(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
+    def sums_first(self, first: _Factor, second: _Factor, kept: Set[str]) -> bool:
         """Whether sums over indices that one tensor has alone come before the product.
 
         They are the same for integers, which wrap. A sum of floating-point numbers may overflow
@@ -277,36 +291,32 @@ class _Evaluation:
         """
         if self.dtype.kind in "biu" or self.algorithm.precision not in ("auto", "ieee"):
             return True
-        elements = self.size(first.strides) + self.size(second.strides)
-        rest = {c for c in {*first.strides, *second.strides} if c in kept
-                or (c in first.strides and c in second.strides)}
-        if self.run.function == "einsum" and self.dtype not in _WIDER.values() and self.size(rest) <= elements:
+        elements = self.size(first.indices) + self.size(second.indices)
+        every, both = first.indices | second.indices, first.indices & second.indices
+        if self.run.function == "einsum" and self.dtype not in _WIDER.values() \
+                and self.size(every & kept | both) <= elements:
             return True
-        common = self.size(c for c in kept if c in first.strides and c in second.strides)
+        common = self.size(both & kept)
         alone = common > 1 and common == self.size(kept)     # one element of each matrix of a stack
-        work = self.size({*first.strides, *second.strides}) * (_TILE if alone else 1)
+        work = self.size(every) * (_TILE if alone else 1)
         return work > max(_MOST_AT_ONCE, _MOST_OF_ELEMENTS
                           * elements) and not self.are_written(first, second, kept)
 
-    def are_written(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
+    def are_written(self, first: _Factor, second: _Factor, kept: Set[str]) -> bool:
         """Whether all products are written and then summed, as in NumPy: they are no more than the
         elements of one tensor, each element of the result is the sum of some of them, and a kernel
         for matrices would have one element in each tile."""
-        every = {*first.strides, *second.strides}
-        lost = [c for c in every if c not in kept and self.extents[c] > 1]
-        alone = any((c in first.strides) != (c in second.strides) for c in lost)
-        in_both = self.size(c for c in kept if c in first.strides
-                            and c in second.strides) == self.size(kept)
-        few = self.size(every) == max(self.size(first.strides),
-                                      self.size(second.strides)) <= _MOST_TERMS
+        alone = self.size((first.indices ^ second.indices) - kept) > 1
+        in_both = self.size(first.indices & second.indices & kept) == self.size(kept)
+        few = self.size(first.indices | second.indices) == max(
+            self.size(first.indices), self.size(second.indices)) <= _MOST_TERMS
         plain = self.algorithm == AS_PLANNED and first.memory.dtype == second.memory.dtype == self.dtype and self.dtype.kind in "fc"
         return alone and in_both and few and plain and not dtype(self.dtype.name).is_stored and not (first.conj or second.conj)
 
-    def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> tuple[_Factor, int]:
+    def summed(self, x: _Factor, other: _Factor, kept: Set[str]) -> tuple[_Factor, int]:
         """A tensor summed over the indices that nothing else has, in the type in which sums are
         accumulated, and how often it was halved so that the sum does not overflow."""
-        alone = [c for c in x.strides if c not in kept and c not in other.strides]
-        if not alone:
+        if not (alone := x.indices - kept - other.indices):
             return x, 0
         later = sorted((c for c in x.strides if c not in alone), key=lambda c: -abs(x.strides[c]))
         wide = _WIDER.get(x.memory.dtype, np.dtype(dtype(x.memory.dtype.name).accumulator))
@@ -347,60 +357,60 @@ class _Evaluation:
     def reduce(self, x: _Factor, target: _Factor) -> None:
         """Sum a tensor over the indices that the target lacks, one group of modes after the other,
         the longest first."""
-        extents, source = ([of.get(c, 0) for c in target.strides]
-                           for of in (self.extents, x.strides))
-        into = [*target.strides.values()]
+        kept = [(self.extents[c], x.strides.get(c, 0), stride)
+                for c, stride in target.strides.items()]
         lost = [(self.extents[c], stride) for c, stride in x.strides.items()
                 if c not in target.strides]
         if not lost or 0 in (extent for extent, _stride in lost):
             lost = [(0 if lost else 1, 0)]
-        array, memory, result = x.array, x.memory, target.array
+        array, result = x.array, target.array
         # both parts, each by itself
-        if memory.dtype.kind == "c" and memory.dtype != target.memory.dtype:
-            extents.append(2)
-            source.append(memory.dtype.itemsize // 2)
-            into.append(target.memory.dtype.itemsize // 2)
+        if x.memory.dtype.kind == "c" and x.memory.dtype != target.memory.dtype:
+            kept.append((2, x.memory.dtype.itemsize // 2, target.memory.dtype.itemsize // 2))
             array, result = self.parts(x), self.parts(target)
-            memory = self.run.memory(array)
-        wide = self.run.memory(result).dtype == np.float64
         steps: Sequence[Ints] = sorted(merged(tuple(lost)),
-                                                  key=lambda mode: (-mode[0], abs(mode[1])))
+                                       key=lambda mode: (-mode[0], abs(mode[1])))
         while len(steps) > 1:
-            between = np.dtype("float64" if wide else dtype(memory.dtype.name).accumulator)
-            shape, strides = zip(*zip(extents, source, strict=True), *steps[1:], strict=True)
+            between = np.dtype(self.type_of_sums(array, result))
+            shape, strides = zip(*(mode[:2] for mode in kept), *steps[1:], strict=True)
             order = sorted(range(len(shape)), key=lambda q: -abs(strides[q]))
             new = self.run.empty(Memory(shape, contiguous_strides(shape, between.itemsize, order),
                                         between))
-            self.sum(array, memory, steps[0], [*zip(shape, strides, new.strides, strict=True)], new)
-            array, memory, source = new, self.run.memory(new), list(new.strides[:len(extents)])
-            steps = [*zip(shape, new.strides, strict=True)][len(extents):]
-        self.sum(array, memory, steps[0], [*zip(extents, source, into, strict=True)], result)
+            self.sum(array, steps[0], [*zip(shape, strides, new.strides, strict=True)], new)
+            array, steps = new, [*zip(shape, new.strides, strict=True)][len(kept):]
+            kept = [(n, stride, into)
+                    for (n, _before, into), stride in zip(kept, new.strides, strict=False)]
+        self.sum(array, steps[0], kept, result)
 
-    def sum(self, array: Any, memory: Memory, summed: Ints,
-            kept: Sequence[tuple[int, int, int]], new: Any) -> None:
+    def type_of_sums(self, source: Any, result: Any) -> str:
+        """The type in which elements of one array are summed for another."""
+        return "float64" if self.run.memory(result).dtype == np.float64 \
+            else dtype(self.run.memory(source).dtype.name).accumulator
+
+    def sum(self, array: Any, summed: Ints, kept: Sequence[tuple[int, int, int]],
+            new: Any) -> None:
         """One sum along one mode; modes are extents and strides in bytes, in the tensor and in the
         new one."""
-        into = self.run.memory(new)
-        (i, x_i, r_i), *batch = kept or [(1, 0, 0)]
-        x, r = (Operand(of.dtype.name, strides,
-                        tuple(mode[column] // of.dtype.itemsize for mode in batch),
-                        alignment=of.alignment)
-                for of, column, strides in ((memory, 1,
-                                             (x_i // memory.dtype.itemsize,
-                                              summed[1] // memory.dtype.itemsize)),
-                                            (into, 2, (r_i // into.dtype.itemsize, 0))))
-        compute = "float64" if into.dtype == np.float64 else dtype(memory.dtype.name).accumulator
-        problem = ReductionProblem(i, summed[0], x, r, tuple(mode[0] for mode in batch),
-                                   compute=compute)
+        (i, *_strides), *batch = modes = kept or [(1, 0, 0)]
+
+        def operand(of: Memory, column: int, along: int) -> Operand:
+            item = of.dtype.itemsize
+            own, *others = (mode[column] // item for mode in modes)
+            return Operand(of.dtype.name, (own, along // item), tuple(others),
+                           alignment=of.alignment)
+
+        problem = ReductionProblem(i, summed[0], operand(self.run.memory(array), 1, summed[1]),
+                                   operand(self.run.memory(new), 2, 0),
+                                   tuple(mode[0] for mode in batch),
+                                   compute=self.type_of_sums(array, new))
         self.run.run(problem, {"src": array, "dst": new})
 
-    def is_elementwise(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
+    def is_elementwise(self, first: _Factor, second: _Factor, kept: Set[str]) -> bool:
         """Whether nothing is summed and one tensor has all indices of the other: then no element is
         read twice by a block."""
-        own = [self.size(c for c in x.strides if c not in y.strides)
-               for x, y in ((first, second), (second, first))]
-        summed = self.size(c for c in {*first.strides, *second.strides} if c not in kept)
-        return summed == 1 and min(own) == 1 and not (first.conj or second.conj)
+        return self.size((first.indices | second.indices) - kept) == 1 == min(
+            self.size(first.indices - second.indices), self.size(second.indices - first.indices)) \
+            and not (first.conj or second.conj)
 
     def contract(self, first: _Factor, second: _Factor, target: _Factor) -> None:
         """One contraction by the kernels."""
@@ -410,27 +420,21 @@ class _Evaluation:
             self.contract(first, second, wide)
             self.run.assign(self.view(target, target.strides), wide.array)
             return
-        from ..planning.gemm.contraction import contraction_problem
-
-        missing = [c for c in target.strides if c not in first.strides and c not in second.strides]
-        # the same for all of them
-        first = replace(first, strides={**first.strides, **dict.fromkeys(missing, 0)})
-        a, b, c = ("".join(x.strides) for x in (first, second, target))
-        steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values())
-                      for x in (first, second, target))
-        shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
-        storage = (_storage(first), _storage(second), _storage(target))
-        algorithm = self.algorithm
-        kinds: dict[str, Any] = {} if algorithm.variant is None else {"variant": algorithm.variant}
-        if self.of_two and first.given and second.given and first.memory.address == second.memory.address != 0:
-            kinds["same"] = True
-        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage,
-                                      precision=algorithm.precision, **kinds)
+        tensors, size = (first, second, target), self.extents
+        a, b, c = ({i: stride // x.memory.dtype.itemsize for i, stride in x.strides.items()}
+                   for x in tensors)
+        a.update((i, 0) for i in c if i not in a and i not in b)        # the same for all of them
+        stored: dict[str, Any] = {role: Storage(x.memory.dtype.name, x.conj, x.memory.alignment)
+                                  for role, x in zip("abc", tensors, strict=True)}
+        problem = ContractionProblem(
+            tuple((size[i], a[i], c[i]) for i in c if i not in b),
+            tuple((size[i], b[i], c[i]) for i in c if i not in a),
+            tuple((size[i], a.get(i, 0), b.get(i, 0)) for i in {**a, **b} if i not in c),
+            **stored,
+            batch=tuple((size[i], a[i], b[i], c[i]) for i in c if i in a and i in b),
+            same=self.of_two and first.given and second.given
+            and first.memory.address == second.memory.address != 0, **self.algorithm._asdict())
         self.run.run(problem, {"a": first.array, "b": second.array, "c": target.array})
-
-
-def _storage(x: _Factor) -> Storage:
-    return Storage(x.memory.dtype.name, x.conj, x.memory.alignment)
 
 
 def _moving(x: _Factor, other: _Factor) -> _Factor:
@@ -440,11 +444,3 @@ def _moving(x: _Factor, other: _Factor) -> _Factor:
              and other.strides.get(c)} if x.memory.size else set()
     return replace(x, strides={c: s for c, s in x.strides.items()
                                if c not in still}) if still else x
-
-
-def _why_not_into(out: Memory, expression: Expression, factors: Sequence[_Factor]) -> str | None:
-    """Why kernels cannot write the result where it has to be; ``None`` if they can."""
-    if out.shape != expression.shape:
-        return "has more elements than the result"
-    given = [Staged(factor.memory) for factor in factors if factor.given]
-    return writable(out, given, expression.dtype).reason

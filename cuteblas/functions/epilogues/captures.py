@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ...engines.dispatch import ByName
 from .epilogue import Epilogue
 from .tracing import ARRAY_FUNCTIONS
 
-__all__ = ["Captures", "captures"]
+__all__ = ["unchanged_since"]
 
 _IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(...), range})
 _PURE = frozenset({"abs", "bool", "complex", "dict", "divmod", "enumerate", "float", "int",
@@ -50,36 +50,13 @@ class _Opaque(Exception):
     """The function reads something that could change without a trace."""
 
 
-class Captures:
-    """Everything that a function and its helpers read, and what it was.
-
-    Attributes
-    ----------
-    holds : callable
-        Whether everything is still what it was. It is compiled, because every call asks.
-    """
+class _Captures:
+    """Everything that a function and its helpers read, and what it is now."""
 
     def __init__(self) -> None:
-        self.holds: Callable[[], bool] = bool
         # an object, an expression of it, and its value
-        self._checks: list[tuple[Any, str, Any]] = []
+        self.checks: list[tuple[Any, str, Any]] = []
         self._seen: list[Any] = []
-
-    def unchanged(self) -> bool:
-        """Whether everything is still what it was."""
-        return self.holds()
-
-    def compile(self) -> None:
-        """Make ``holds`` from all checks."""
-        places = {"absent": _ABSENT}
-        terms = ["True"]
-        for i, (owner, expression, value) in enumerate(self._checks):
-            places |= {f"x{i}": owner, f"y{i}": value}
-            terms.append(f"(x{i}{expression}) is y{i}")
-        # of an empty cell
-        exec(f"def holds():\n try: return {' and '.join(terms)}\n except ValueError: return False",
-             places)
-        self.holds = places["holds"]                            # type: ignore[assignment]
 
     def gather(self, function: FunctionType) -> None:
         """Note what a function reads, and what those that it calls read.
@@ -92,34 +69,34 @@ class Captures:
         if _is_own(function) or any(x is function for x in self._seen):
             return
         self._seen.append(function)
-        attributes, keywords = function.__dict__, function.__kwdefaults__
+        own, keywords = function.__dict__, function.__kwdefaults__
         for name in ("__code__", "__defaults__", "__kwdefaults__", "__dict__"):
-            self._checks.append((function, f".{name}", getattr(function, name)))
-        self._note_size(attributes)
+            self.checks.append((function, f".{name}", getattr(function, name)))
+        self._note_size(own)
         self._check(function.__defaults__ or ())
-        for names in (keywords or {}, attributes):
+        for names in (keywords or {}, own):
             for name, value in names.items():
                 self._note(names, name, value)
                 self._check(value)
         free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        for read in _reads(function.__code__):
-            if read.captured and read.name not in free:
+        for name, captured, attributes in _reads(function.__code__):
+            if captured and name not in free:
                 continue                # a variable of an enclosing function that is traced as well
-            self._follow(self._captured(free[read.name]) if read.captured
-                         else self._named(function, read.name), read.attributes)
+            self._follow(self._captured(free[name]) if captured else self._named(function, name),
+                         attributes)
 
     def _note(self, names: ByName, name: str, value: Any) -> None:
-        self._checks.append((names, f".get({name!r}, absent)", value))
+        self.checks.append((names, f".get({name!r}, absent)", value))
 
     def _note_size(self, names: ByName) -> None:
-        self._checks.append((names, f".__len__() == {len(names)}", True))
+        self.checks.append((names, f".__len__() == {len(names)}", True))
 
     def _captured(self, cell: CellType) -> Any:
         try:
             value = cell.cell_contents
         except ValueError:
             raise _Opaque from None
-        self._checks.append((cell, ".cell_contents", value))
+        self.checks.append((cell, ".cell_contents", value))
         return value
 
     def _named(self, function: FunctionType, name: str) -> Any:
@@ -176,16 +153,22 @@ class Captures:
         self.gather(value.function)
 
 
-def captures(function: FunctionType) -> Captures | None:
-    """What a function reads, or ``None`` if some of it could change unnoticed: an element of a
-    list, an attribute of an object, a random number."""
-    found = Captures()
+def unchanged_since(function: FunctionType) -> Callable[[], bool]:
+    """A function that says whether everything that a function reads is still what it is now: never,
+    if some of it could change unnoticed (an element of a list, an attribute of an object, a random
+    number). It is compiled, because every call asks."""
+    found, places, terms = _Captures(), {"absent": _ABSENT}, ["True"]
     try:
         found.gather(function)
     except _Opaque:
-        return None
-    found.compile()
-    return found
+        return bool
+    for i, (owner, expression, value) in enumerate(found.checks):
+        places |= {f"x{i}": owner, f"y{i}": value}
+        terms.append(f"(x{i}{expression}) is y{i}")
+    # of an empty cell
+    exec(f"def holds():\n try: return {' and '.join(terms)}\n except ValueError: return False",
+         places)
+    return places["holds"]                                      # type: ignore[return-value]
 
 
 def _is_own(function: FunctionType) -> bool:
@@ -219,17 +202,10 @@ def _is_pure(value: Any) -> bool:
 
 
 # -- what a function's code reads ------------------------------------------------------------------
-class _Read(NamedTuple):
-    """A name that a function reads, whether it is a variable of an enclosing function, and which
-    attributes of it are taken at once."""
-
-    name: str
-    captured: bool
-    attributes: tuple[str, ...]
-
-
+_Read = tuple[str, bool, tuple[str, ...]]
+"""A name that a function reads, whether it is a variable of an enclosing function, and which
+attributes of it are taken at once."""
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-_CAPTURED = frozenset({"LOAD_DEREF"})
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS",
                          "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
@@ -251,7 +227,7 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
 
 def _walk(code: CodeType) -> Iterator[_Read]:
     name: str | None = None
-    captured, attributes = False, []
+    captured, attributes = False, list[str]()
     for instruction in (*dis.get_instructions(code), None):
         what = None if instruction is None else instruction.opname
         if what == "EXTENDED_ARG":
@@ -263,12 +239,13 @@ def _walk(code: CodeType) -> Iterator[_Read]:
             attributes.append(attribute)
             continue
         if name is not None:
-            yield _Read(name, captured, tuple(attributes))
+            yield name, captured, tuple(attributes)
         name, attributes = None, []
         if what in _NO_TELLING:
             raise _Opaque
-        if what in _GLOBAL or what in _CAPTURED:
-            name, captured = instruction.argval, what in _CAPTURED  # type: ignore[union-attr]
+        captured = what == "LOAD_DEREF"
+        if captured or what in _GLOBAL:
+            name = instruction.argval                   # type: ignore[union-attr]
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _walk(inner)

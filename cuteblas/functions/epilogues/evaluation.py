@@ -52,8 +52,8 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     alpha, beta = (np.asarray(x).astype(sums)[()] for x in (alpha, beta))
     trace = resolve(bound, accumulator=sums.name, output=output, shape=acc.shape,
                     beta="zero" if beta == 0 else "value", has_c=c is not None,
-                    array_kind="numpy", inputs={name: x.shape for name, x in (("a", a), ("b", b))
-                                                if x is not None}).trace
+                    inputs={name: x.shape for name, x in (("a", a), ("b", b))
+                            if x is not None}).trace
     target = element(trace.output).numpy
     if c is None or (beta == 0 and not ("c" in named and "beta" not in named)):
         c = np.zeros((1,) * acc.ndim, target)           # not looked at

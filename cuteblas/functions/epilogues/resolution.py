@@ -11,13 +11,11 @@ import numpy as np
 from ...codegen.epilogue import Node
 from ...engines.dispatch import NOTHING, ByName, kind_of
 from ...engines.memory import Ints
-from .epilogue import Bound, Epilogue, check_shape, is_choice, is_number
+from .epilogue import Bound, Epilogue, check_shape, is_choice
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 from .tracing import check_integer
 
 __all__ = ["Resolved", "as_bound", "resolve"]
-
-_LIBRARIES = {"numpy": "NumPy", "cupy": "CuPy"}
 
 
 class Resolved(NamedTuple):
@@ -74,7 +72,6 @@ def _predefined(name: str) -> Bound:
 
 def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
             beta: str = "zero", has_c: bool = False, alpha: str = "value",
-            array_kind: str | None = None,
             inputs: Mapping[str, Ints] = NOTHING) -> Resolved:
     """Trace an epilogue for a product and check its operands.
 
@@ -93,8 +90,6 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
         What is known of them.
     has_c : bool
         Whether the product has a C to read.
-    array_kind : {"numpy", "cupy"}, optional
-        What arrays have to be.
     inputs : mapping of str to tuple of int, optional
         The shapes of the operands ``a`` (..., m, k) and ``b`` (..., k, n), of which an epilogue may
         return reductions.
@@ -106,7 +101,7 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
     """
     epilogue = bound.epilogue
     _check_c(epilogue, beta, has_c)
-    operands = {name: _of_library(epilogue, name, x, array_kind)
+    operands = {name: np.asarray(x) if kind_of(x) == "like" and not is_choice(x) else x
                 for name, x in bound.operands.items()}
     key = TraceKey(accumulator, output, beta == "zero", beta == "one", alpha == "one",
                    tuple((name, operand_key(x)) for name, x in operands.items()),
@@ -114,7 +109,7 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
     traced = trace(epilogue, key, operands)
     _check_extrema(epilogue, traced, shape)
     if bound.outputs:
-        _check_outputs(bound, traced, shape, inputs, array_kind)
+        _check_outputs(bound, traced, shape, inputs)
     for node in traced.exact:
         check_integer(_computed(node.args[0], operands), np.dtype(node.dtype))
     views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape))
@@ -141,23 +136,6 @@ def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:
 
 
 # -- operands --------------------------------------------------------------------------------------
-def _of_library(epilogue: Epilogue, name: str, x: Any, array_kind: str | None) -> Any:
-    """A choice, a number or an array of the product's library; what NumPy can convert is converted
-    for it."""
-    if is_choice(x) or is_number(x):
-        return x
-    kind = kind_of(x)
-    if kind == "like" and array_kind != "cupy":
-        return np.asarray(x)
-    if array_kind is not None and (kind == "cupy") != (array_kind == "cupy"):
-        library = _LIBRARIES.get(type(x).__module__.partition(".")[0])
-        what = f"a {library} array" if library else f"a {type(x).__name__}"
-        raise TypeError(
-            f"operand {name!r} of epilogue {epilogue} is {what}, but the product is of {_LIBRARIES[array_kind]} arrays"
-        )
-    return x
-
-
 def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: Ints) -> Any:
     """A view over the whole result."""
     if x.shape == shape:
@@ -195,12 +173,11 @@ def _check_extrema(epilogue: Epilogue, traced: Trace, shape: Ints) -> None:
 
 
 def _check_outputs(bound: Bound, traced: Trace, shape: Ints,
-                   inputs: Mapping[str, Ints], array_kind: str | None) -> None:
+                   inputs: Mapping[str, Ints]) -> None:
     wanted = _shapes(traced, {"c": shape, **inputs})
     for name, x in bound.outputs.items():
         if name not in wanted:
             raise bound.epilogue.unknown(name, (*bound.epilogue.operands, *wanted))
-        _of_library(bound.epilogue, name, x, array_kind)
         if tuple(x.shape) != wanted[name]:
             raise ValueError(
                 f"the array for output {name!r} of epilogue {bound.epilogue} has shape {tuple(x.shape)}, but the "

@@ -4,7 +4,7 @@ when what it reads changes."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ..._dtypes import DTYPES
 from ..._dtypes import dtype as element
 from ...codegen.epilogue import EpilogueGraph, Node
 from ...engines.dispatch import ByName
-from .captures import Captures, captures
+from .captures import unchanged_since
 from .epilogue import Epilogue, is_choice, is_number
 from .tracing import (
     Input,
@@ -32,7 +32,6 @@ from .tracing import (
 __all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
 
 _MOST_TRACES = 256                      # of one epilogue, in one state of what it reads
-_NEVER = bool                           # without an argument it is False
 _RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
 
 
@@ -110,9 +109,9 @@ class Trace:
 class _Known:
     """The traces of an epilogue while what it reads stays as it is."""
 
-    captures: Captures | None
-    by_key: dict[TraceKey, Trace]
+    unchanged: Callable[[], bool]
     holds: Callable[[], bool]           # unless numbers decide if a call is refused
+    by_key: dict[TraceKey, Trace] = field(default_factory=dict)
 
 
 def native_type(x: Any) -> np.dtype:
@@ -149,16 +148,16 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
         If the function cannot be traced, or what it computes cannot be stored.
     """
     known: _Known | None = epilogue.known
-    if known is None or known.captures is None or not known.captures.unchanged():
-        read = captures(epilogue.function)
-        known = epilogue.known = _Known(read, {}, _NEVER if read is None else read.holds)
+    if known is None or not known.unchanged():
+        unchanged = unchanged_since(epilogue.function)
+        known = epilogue.known = _Known(unchanged, unchanged)
     found = known.by_key.get(key)
     if found is None:
         if len(known.by_key) >= _MOST_TRACES:
             known.by_key.clear()
         found = known.by_key[key] = _traced(epilogue, key, operands)
         if found.exact:
-            known.holds = _NEVER
+            known.holds = bool          # which is False without an argument
     return found
 
 
@@ -188,7 +187,7 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
     elif result.weak or node.op == "scalar":
         node = cast(Traced(node, result.kind, int if result.kind.kind in "iu" else result.weak),
                     target)
-    return _Assembly(epilogue, key, target, node).trace(auxiliary)
+    return _assembled(epilogue, key, target, node, auxiliary)
 
 
 # -- what a function is called with ----------------------------------------------------------------
@@ -271,77 +270,51 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
     return result, auxiliary
 
 
-class _Assembly:
-    """Collects what a function returned: decides types, and the memory of values that are
+def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node,
+               auxiliary: ByName) -> Trace:
+    """The trace of what a function returned: decides types, and the memory of values that are
     reduced."""
+    given = dict(key.outputs)
 
-    def __init__(self, epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node):
-        self._epilogue, self._key, self._target, self._result = epilogue, key, target, result
-        self._given = dict(key.outputs)
-        self._matrices: dict[str, tuple[np.dtype, Node]] = {}
-        self._hidden: set[str] = set()
-
-    def trace(self, auxiliary: ByName) -> Trace:
-        """The trace."""
-        for name, x in auxiliary.items():
-            if isinstance(x, Traced):
-                self._matrices[name] = self._type_of_array(name, x.kind,
-                                                           self._natural_type(x.kind)), x.node
-        taken = {*self._epilogue.parameters, *auxiliary}
-        reductions = tuple(self._reduction(name, x, taken) for name, x in auxiliary.items()
-                           if isinstance(x, Reduction))
-        graph = _with_typed_numbers(
-            EpilogueGraph(
-                str(self._epilogue),
-                self._result,
-                tuple((name, node) for name, (_, node) in self._matrices.items())
-            )
-        )
-        used = {leaf.name for leaf in graph.leaves("operand")}
-        unused = tuple(name for name, (op, *_) in self._key.operands if op == "operand"
-                       and name not in used)
-        matrices = tuple((name, kind.name) for name, (kind, _) in self._matrices.items())
-        return Trace(graph, self._target.name, matrices, reductions, frozenset(self._hidden),
-                     unused)
-
-    def _natural_type(self, dtype: np.dtype) -> np.dtype:
-        """The type of a new auxiliary matrix: the value's; what is float32 in a half-precision
-        product is stored as C is."""
-        return self._target if dtype == np.float32 and value_type(self._target) != self._target.name else dtype
-
-    def _type_of_array(self, name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:
-        given = self._given.get(name, natural)
-        if not stored_as(dtype, given):
+    def type_of_array(name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:
+        array = given.get(name, natural)
+        if not stored_as(dtype, array):
             raise TypeError(
-                f"epilogue {self._epilogue} computes {dtype} for {name!r}, which cannot be written to an array of "
-                f"{given}"
+                f"epilogue {epilogue} computes {dtype} for {name!r}, which cannot be written to an array of {array}"
             )
-        return given
+        return array
 
-    def _reduction(
-        self, name: str, reduction: Reduction, taken: set[str]
-    ) -> tuple[str, str, int, str, str]:
-        x, op = reduction.source, reduction.op
-        kind = np.dtype(self._key.accumulator if isinstance(x, str) else value_type(x.kind))
-        if op == "sum":                         # integers sum in 64 bits, as in NumPy
+    half, matrices = value_type(target) != target.name, dict[str, tuple[np.dtype, Node]]()
+    reductions, hidden = list[tuple[str, str, int, str, str]](), set[str]()
+    for name, x in auxiliary.items():
+        if isinstance(x, Traced):       # float32 in a half-precision product is stored as C is
+            natural = target if half and x.kind == np.float32 else x.kind
+            matrices[name] = type_of_array(name, x.kind, natural), x.node
+    for name, x in auxiliary.items():
+        if isinstance(x, Traced):
+            continue
+        source = x.source
+        kind = np.dtype(key.accumulator if isinstance(source, str) else value_type(source.kind))
+        if x.op == "sum":                       # integers sum in 64 bits, as in NumPy
             kind = np.sum(np.zeros(1, kind)).dtype
-        source = x if isinstance(x, str) else self._source(name, cast(x, kind), taken)
-        return name, op, reduction.axis, source, self._type_of_array(name, kind, kind).name
-
-    def _source(self, name: str, node: Node, taken: set[str]) -> str:
-        """The memory that holds a value: C, an output, or else an output of its own that is not
-        returned."""
-        if node == self._result and self._target == node.dtype:
-            return "c"
-        for matrix, (kind, other) in self._matrices.items():
-            if node == other and kind == node.dtype:
-                return matrix
-        hidden = f"{name}_values"
-        while hidden in taken or hidden in self._matrices:
-            hidden += "_"
-        self._matrices[hidden] = np.dtype(node.dtype), node
-        self._hidden.add(hidden)
-        return hidden
+        if isinstance(source, Traced):
+            # in the memory of C, of an output, or else of an output of its own that is not returned
+            node, own = cast(source, kind), f"{name}_values"
+            while own in {*epilogue.parameters, *auxiliary, *matrices}:
+                own += "_"
+            at = {"c": (target, result), **matrices}
+            source = next((each for each, (stored, value) in at.items()
+                           if value == node and stored == node.dtype), own)
+            if source == own:
+                matrices[own] = np.dtype(node.dtype), node
+                hidden.add(own)
+        reductions.append((name, x.op, x.axis, source, type_of_array(name, kind, kind).name))
+    graph = _with_typed_numbers(EpilogueGraph(
+        str(epilogue), result, tuple((name, node) for name, (_, node) in matrices.items())))
+    used = {leaf.name for leaf in graph.leaves("operand")}
+    unused = tuple(name for name, (op, *_) in key.operands if op == "operand" and name not in used)
+    outputs = tuple((name, kind.name) for name, (kind, _) in matrices.items())
+    return Trace(graph, target.name, outputs, tuple(reductions), frozenset(hidden), unused)
 
 
 def _with_typed_numbers(graph: EpilogueGraph) -> EpilogueGraph:
