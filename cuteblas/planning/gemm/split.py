@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ..._dtypes import dtype
 from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
+from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
-from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.condition import RECORD
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
