@@ -11,8 +11,8 @@ from math import prod
 from typing import Any
 
 from ..._dtypes import dtype
+from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
-from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, split_planes
 from ..cost.work import Work, divisions, on_wgmma, persistent
