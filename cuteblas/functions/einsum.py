@@ -148,8 +148,8 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native  # type: ignore[return-value]
     if not (arrays := operands_of(operands)):       # NumPy's to refuse
         alone: Any = operands
-        return np.einsum(*(x if isinstance(x, str) else np.zeros(np.shape(x)) for x in alone),
-                         optimize=optimize)
+        shown: Any = (x if isinstance(x, str) else np.zeros(np.shape(x)) for x in alone)
+        return np.einsum(*shown, optimize=optimize)
     algorithm = checked_algorithm(precision, variant)
     head: Hashable = None
     replay = replays[type(arrays[0])]
@@ -318,7 +318,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]
-    text = text_of(operands)
+    text = operands[0] if type(operands[0]) is str else text_of(operands)
     every = arrays if out is None else [*arrays, out]
     if text is None or any(type(x) is not np.ndarray for x in every):
         return _by_numpys_loops(operands, optimize, arguments, arrays, out)
