@@ -148,8 +148,8 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native  # type: ignore[return-value]
     if not (arrays := operands_of(operands)):       # NumPy's to refuse
         alone: Any = operands
-        return np.einsum(*(x if isinstance(x, str) else np.zeros(np.shape(x)) for x in alone),
-                         optimize=optimize)
+        shown: Any = (x if isinstance(x, str) else np.zeros(np.shape(x)) for x in alone)
+        return np.einsum(*shown, optimize=optimize)
     algorithm = checked_algorithm(precision, variant)
     head: Hashable = None
     replay = replays[type(arrays[0])]

@@ -16,7 +16,7 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23200, "blas": 17480, "cli": 24150, "codegen": 30700, "dask": 7880,
-    "emulator": 5100, "engines": 47270, "functions": 65090, "kernels": 72150, "layout": 34680,
+    "emulator": 5100, "engines": 47270, "functions": 65100, "kernels": 72150, "layout": 34680,
     "planning": 85140, "runtime": 15230, "tutorial": 4880,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 303, 7, 768
