@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from math import gcd, prod
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,6 +52,7 @@ __all__ = [
     "launch",
     "majorness",
     "mapped",
+    "merged_stride",
     "of_sides",
     "of_triangle",
     "operand_map",
@@ -441,6 +443,12 @@ def compact(extents: Iterable[int], step: int) -> tuple[Ints, int]:
         strides.append(step)
         step *= n
     return tuple(strides), step
+
+
+def merged_stride(modes: Sequence[Pair]) -> int | None:
+    """The stride of some modes, the first innermost, as one mode; ``None`` if they are none."""
+    follow = all(n * inner == outer for (n, inner), (_n, outer) in pairwise(modes))
+    return modes[0][1] if follow else None
 
 
 def divisors(number: int, most: int | None = None) -> list[int]:

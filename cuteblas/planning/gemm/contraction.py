@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..operands import (
     Roles,
     bind,
     compact,
+    merged_stride,
     row_pitch,
     span,
     specialised,
@@ -273,18 +274,11 @@ _SCATTERED = 8           # a line is read or written so often, where no mode of 
 _STARTED = 4                         # launches: what it takes the host to start another kernel
 
 
-def _merged_stride(group: Pairs) -> int | None:
-    """The stride of a group of modes in this order, the first innermost, as one mode; ``None`` if
-    they are none."""
-    continued = all(below[0] * below[1] == above[1] for below, above in pairwise(group))
-    return group[0][1] if continued else None
-
-
 def _matrices(t: _Tensor) -> Operand | Packed:
     """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix
     has is contiguous."""
     item, groups = t.storage.item, (t.first, t.second)
-    merged_strides = tuple(map(_merged_stride, groups))
+    merged_strides = tuple(map(merged_stride, groups))
     extents = tuple(prod(_extents(group)) for group in groups)
     matrices = prod(n for n, s in t.batch if s)
     small = prod(extents) * matrices * item < _LEAST_PACKED
