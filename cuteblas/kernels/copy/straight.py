@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 from ...codegen import (
     CodegenError,
@@ -78,7 +77,6 @@ class CopyConfig:
     wide: bool = False
     anywhere: bool = False
     paired: bool = False
-    family: ClassVar[str] = "copy"
 
     def __post_init__(self) -> None:
         if self.anywhere and (self.word >= _WORD or not self.src_unit or not self.dst_unit):

@@ -14,7 +14,7 @@ from math import ceil, floor, prod
 from typing import NamedTuple
 
 from ...kernels.copy.rearrange import RearrangeConfig
-from ...kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig
+from ...kernels.copy.short_rows import FromShortRowsConfig, PieceConfig, ShortRowsConfig
 from ...kernels.copy.straight import CopyConfig
 from ...kernels.copy.tiles import TransposeConfig
 from ..cost.work import norm
@@ -89,9 +89,9 @@ class CopyWork(NamedTuple):
 def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int,
             device: DeviceInfo) -> CopyWork:
     """What a kernel of a configuration does whose blocks have these extents along every mode."""
-    item, modes = permuted.item, permuted.modes
-    read, written = (prod(m.extent for m in modes if stride(m)) * item
-                     for stride in (lambda m: m.src, lambda m: m.dst))
+    item = permuted.item
+    read, written = (prod(m.extent for m in permuted.modes if m.strides[side]) * item
+                     for side in (0, 1))
     source, target = runs_of(permuted, extents)
     reads, writes, threads, held = _passes(config)
     if isinstance(config, RearrangeConfig):
@@ -100,8 +100,9 @@ def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blo
         registers = 2 * reads if config.source.word * item < _WORD else 0.0
     else:
         parts, counted, registers = "tile", config.modes, reads
-        # rows of the target are cut where sectors end, or not
-        others = 0.0 if _cut(config) else target.touched() - 1
+        cut = config.anywhere if isinstance(config, CopyConfig) else \
+            isinstance(config, PieceConfig) or config.cut
+        others = 0.0 if cut else target.touched() - 1          # cut where sectors end
     resident = floor(resident_blocks(threads, held, registers, device))
     share = blocks / device.multiprocessors
     return CopyWork(parts, read, written, source.touched() - 1, others,
@@ -109,23 +110,18 @@ def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blo
                     threads / _WARP, reads + writes, counted)
 
 
-def _cut(config: TileConfigs) -> bool:
-    if isinstance(config, CopyConfig):
-        return config.anywhere
-    return not isinstance(config, TransposeConfig) or config.cut > 0
-
-
 def _passes(config: CopyConfigs) -> tuple[float, float, int, float]:
     """Words that a thread reads and writes, threads, and bytes of shared memory."""
     if isinstance(config, RearrangeConfig):
-        reads, writes = (side.passes(config.item, config.box) for side in (config.source, config.target))
+        reads, writes = (-(-side.words(config.item, config.box) // side.lanes)
+                         * -(-prod(config.box[q] for q in side.row_modes) // side.rows)
+                         for side in (config.source, config.target))
         return reads, writes, config.threads, config.elements * config.item
     if isinstance(config, CopyConfig):
         each = prod(config.tile) / config.threads
         return each * (_COVERING_WORDS if config.anywhere else 1), each, config.threads, 0
     if isinstance(config, TransposeConfig):
-        tiles = 2 if config.in_place else 1
-        nbytes = tiles * prod(config.tile) * config.item
+        nbytes = (1 + config.in_place) * prod(config.tile) * config.item
         covering = _COVERING if config.item < _WORD and config.cut else 1
         return covering * nbytes / config.load / config.threads, nbytes / config.store / config.threads, config.threads, nbytes
     threads, each = prod(config.threads), prod(config.words)

@@ -13,6 +13,7 @@ from ...codegen.signature import View
 from ...kernels.copy.rearrange import RearrangeConfig, rearrange_kernel
 from ...kernels.copy.short_rows import (
     FromShortRowsConfig,
+    PieceConfig,
     ShortRowsConfig,
     from_short_rows_kernel,
     short_rows_kernel,
@@ -164,6 +165,7 @@ class _Copy(Permuted):
         extents.
         """
         work = work_of(self, config, extents, blocks, self.device)
+        family, name = _family_and_name(config)
 
         def plan() -> Plan:
             final = laid_out(config) if isinstance(config, RearrangeConfig) else config
@@ -178,10 +180,10 @@ class _Copy(Permuted):
                            f"{name}_end": 1 + sum(max(0, reach) for reach in reaches)}
             each = launch(_KERNELS[type(final)], final, blocks, values,
                          batch_values(tuple(m.extent for m in reversed(batch))))
-            return Plan(self.problem, self.device, config.family, final, (each,), reason=reason,
+            return Plan(self.problem, self.device, family, final, (each,), reason=reason,
                         seconds=work.seconds(self.device), works=(work,))
 
-        return CopyKernel(config.family, config.kind, (work,), plan, config=config, blocks=blocks,
+        return CopyKernel(family, name, (work,), plan, config=config, blocks=blocks,
                           work=work)
 
 
@@ -189,6 +191,17 @@ def _by_words(mode: Mode, elements: int) -> Mode:
     """A mode whose strides count words of so many elements; neighbours stay neighbours."""
     return Mode(mode.extent, *(stride if stride == 1 else stride // elements
                                for stride in mode.strides))
+
+
+def _family_and_name(config: CopyConfigs) -> tuple[str, str]:
+    """A kernel's family, and what distinguishes it there."""
+    if isinstance(config, RearrangeConfig):
+        return config.family, f"RearrangeConfig of boxes {'x'.join(map(str, config.box))}"
+    if isinstance(config, CopyConfig):
+        return "copy", config.kind
+    if isinstance(config, PieceConfig):
+        return "transpose", type(config).__name__
+    return "transpose_in_place" if config.in_place else "transpose", config.kind
 
 
 @lru_cache(maxsize=4096)
@@ -250,8 +263,8 @@ def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKern
     """The kernels among which planning chooses: the one for the kind of rows, and boxes."""
     if problem.in_place:
         return [_in_place(problem, device)]
-    modes, *offsets = canonical_modes(problem)
-    copy = _Copy.of(problem, device, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1]))
+    modes, source, target = canonical_modes(problem)
+    copy = _Copy.of(problem, device, modes or (Mode(1, 1, 1),), (source, target))
     while (wider := copy.wider()) is not None:
         copy = wider
     j = copy.orders[0][0]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd, inf, prod
 
+from ...kernels.common import packed_strides
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
 from ..operands import VECTOR_BYTES, divisors
 from ..problem import DeviceInfo, Ints, Mode, Pair
@@ -36,7 +37,6 @@ _SCATTERED = 2.0                  # accesses for which one of an element counts 
 # Of a multiprocessor: threads and registers; of a block: bytes besides its own, and registers of a
 # thread besides its words.
 _RESIDENT_THREADS, _REGISTERS, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 1024, 32
-_WORD_REGISTERS = 2                  # for each word that a thread of a box moves
 _ISSUED = 80.0                       # instructions of a multiprocessor in a clock, of 128 at best
 # Rough figures of an H200: clocks of a box from its first read to its last write, and for each word
 # of a thread; instructions for a word, and for each element of it if it has several; parts of a
@@ -188,8 +188,8 @@ def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
     source, target = (_with_threads(side, box, item, threads) for side in sides)
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
     partial = tuple(n for n in cut if modes[spanned[n]].extent % box[n])
-    held = tuple(prod(box[x] for x in target.order[:target.order.index(q)])
-                 for q in range(len(box)))
+    without_gaps = packed_strides(box, target.order)
+    held = tuple(without_gaps[q] for q in range(len(box)))
     config = RearrangeConfig(item, box, cut, partial, source, target, held,
                              tuple(spanned.index(q) if q in spanned else -1 for q in raster),
                              threads, len(batch))
@@ -299,16 +299,16 @@ def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
             words += covering
             instructions += number * _FOR_RUN * _SECTOR / _WORD + covering * _FOR_COVERED
         else:
-            words += elements * item / word
-            instructions += elements * item / word * (_FOR_SMALL_WORD if item < _WORD
-                                                      else _FOR_WORD)
+            moved = elements * item / word
+            words += moved
+            instructions += moved * (_FOR_SMALL_WORD if item < _WORD else _FOR_WORD)
             instructions += elements * _FOR_ELEMENT * (word > item)
     threads = _THREADS[words > 2 * _MANY * _THREADS[0]]
     if item < _WORD:
         counted = sum(n < m.extent for m, n in zip(permuted.modes, extents, strict=True))
         instructions += threads * (_FOR_BOX + _FOR_MODE * counted)
     each = words / threads
-    resident = resident_blocks(threads, elements * item, each * _WORD_REGISTERS, device)
+    resident = resident_blocks(threads, elements * item, 2 * each, device)
     share = boxes / device.multiprocessors
     clocks = max(share * instructions / _ISSUED,
                  max(1.0, share / resident) * (_LATENCY + each * _WORD_CLOCKS))
@@ -353,8 +353,7 @@ def _lanes(words: int, run: Ints, extents: Ints, threads: int, multiple: int,
 
 def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
     """A side with the threads that move it."""
-    run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run],
-                                                            side.order[side.run:]))
+    run, rows = (tuple(box[q] for q in modes) for modes in (side.run_modes, side.row_modes))
     whole = run[:1] and run[0] % side.word == 0 and not side.covering
     of_words = (run[0] // side.word, *run[1:]) if whole else ()
     if side.covering:                                   # what a row costs is shared by its words

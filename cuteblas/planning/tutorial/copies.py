@@ -49,7 +49,7 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
     ValueError
         If the problem is not a transpose of a matrix.
     """
-    modes, *offsets = canonical_modes(problem)
+    modes, source, target = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
     if len(modes) != len({m, n} - {_UNIT}):
@@ -57,7 +57,7 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
             f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the "
             f"target; got shape {problem.shape}, strides {problem.src_strides} and {problem.dst_strides}"
         )
-    return m, n, (offsets[0], offsets[1])
+    return m, n, (source, target)
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
