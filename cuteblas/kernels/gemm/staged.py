@@ -148,7 +148,7 @@ class StagedC:
                 k.copy(ELEMENTS, taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
     def _wait(self, pending: int) -> None:
-        """Wait until TMA has so many pieces to read, at most."""
+        """Wait until TMA has at most so many pieces left to read."""
         if self._map is not None:
             with self._k.when(equal(self._k.thread % GROUP, 0)):
                 tma_store_wait(self._k, pending)
