@@ -55,6 +55,7 @@ from ..common import (
 )
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
+from .cluster import Cluster
 from .persistent import DEPTH, TmaConfig
 from .roles import Multiply, Step, Sums, TmaBlock, ring_of_tiles
 from .scheduler import Work
@@ -116,17 +117,11 @@ class SkinnyConfig(TmaConfig):
         """Who multiplies what."""
         return WgmmaRegisterMma(self.columns, self.groups, self.k_major[0], _PLANE)
 
-    @property
-    def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The tiles of a stage of A and of B, as TMA boxes."""
+    def _boxes(self, cluster: Cluster) -> tuple[TmaBox, TmaBox]:
+        """The tiles of a stage of A and of B, of float32, as TMA boxes."""
         a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
                 for extent, major in zip((self.rows, self.columns), self.k_major, strict=True))
         return a, b
-
-    @property
-    def whole(self) -> tuple[TmaBox, TmaBox]:
-        """Whole tiles of A and of B in a stage."""
-        return self.boxes
 
     @property
     def name(self) -> str:
@@ -163,7 +158,6 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     word for each block. The grid is one-dimensional and may have fewer blocks than tiles.
     """
     mma, groups = config.mma, config.groups
-    config.c.check_run(2)
     if config.columns % WARP or config.beta != "zero":
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")
     k = config.builder(
