@@ -244,7 +244,7 @@ class KernelBuilder:
                 alignment: int = 16) -> Pointer:
         """A pointer parameter to elements of a type, aligned to ``alignment`` bytes."""
         dt = dtype(element)
-        self._pass_pointer(name, dt, f"{dt.ctype}{' const' if const else ''}*", const)
+        self._pass(Param(name, "pointer", dt, const))
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
     def integer(self, name: str, *, lo: int | None = 0, multiple: int = 1,
@@ -254,7 +254,7 @@ class KernelBuilder:
         The builder counts the costs of accesses for a ``typical`` value.
         """
         self._access.parameter(name, extent=lo is not None, value=typical)
-        self._pass_integer(name)
+        self._pass(Param(name, "scalar", self._int_dtype))
         return Var(name, lo, bits=-multiple)
 
     def scalar(self, name: str, element: str) -> Term:
@@ -673,7 +673,7 @@ class KernelBuilder:
         facts = self._access.report()
         head = [self._summary, *self._notes, *(f"{k}: {v}" for k, v in facts.items())]
         comment = "\n".join(_comment(line) for text in head if text for line in text.splitlines())
-        parameters = ", ".join(_declaration(p) for p in self._params)
+        parameters = ", ".join(f"{p.ctype} {p.name}" for p in self._params)
         # setmaxnreg needs both bounds: ptxas has to know how many registers there are at entry.
         both = self.min_blocks > 1 or any(use.name.startswith("setmaxnreg") for use in self._uses)
         bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
@@ -693,13 +693,10 @@ class KernelBuilder:
                                registers=tuple(self._registers.items()),
                                parts=self.declarations.parts, tensors=self.declarations.tensors)
 
-    def _pass_pointer(self, name: str, dt: DType, ctype: str, const: bool) -> None:
-        """Add the parameter of a pointer."""
-        self._params.append(Param(self._fresh(name), "pointer", dt, const))
-
-    def _pass_integer(self, name: str) -> None:
-        """Add the parameter of an integer."""
-        self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
+    def _pass(self, param: Param) -> None:
+        """Add the parameter of a pointer or an integer."""
+        self._fresh(param.name)
+        self._params.append(param)
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:
@@ -766,11 +763,3 @@ def _comment(text: str) -> str:
     """One line of comment, whatever the text: nothing of it ends the line, or continues it on the
     next one."""
     return "// " + re.sub(r"[^ -~]|[\\?]", lambda found: f"<{ord(found[0]):x}>", text)
-
-
-def _declaration(p: Param) -> str:
-    if p.kind == "pointer":
-        return f"{p.dtype.ctype}{' const' if p.const else ''}* {p.name}"
-    if p.kind == "tensor_map":
-        return f"const __grid_constant__ cb::TensorMap {p.name}"
-    return f"{p.dtype.ctype} {p.name}"

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Literal
 
-from .._dtypes import DType, dtype
+from .._dtypes import dtype
 from ..layout import Layout, Tensor
 from ..layout.symbolic import equal
 from .builder import KernelBuilder
@@ -105,23 +104,16 @@ class TableBuilder(KernelBuilder):
                                            Layout(row_words)))
         self._block_index = f"static_cast<{self._int}>(block_of_all - {before(0).c})"
 
-    def _pass_pointer(self, name: str, dt: DType, ctype: str, const: bool) -> None:
-        """An address in the row, or of a number in the row."""
+    def _pass(self, param: Param) -> None:
+        """An address in the row, or of a number in the row, or an integer in the row."""
         if self._row is None:
-            super()._pass_pointer(name, dt, ctype, const)
+            super()._pass(param)
             return
-        kind: Literal["scalar", "pointer"] = "scalar" if name in self._inline else "pointer"
-        member = self._member(Param(self._fresh(name), kind, dt, const))
-        value = member.address if kind == "scalar" else self._word(name, member)
-        self._line(f"{ctype} const {name} = reinterpret_cast<{ctype}>({value});")
-
-    def _pass_integer(self, name: str) -> None:
-        """An integer in the row."""
-        if self._row is None:
-            super()._pass_integer(name)
-            return
-        word = self._word(name, self._member(Param(name, "scalar", self._int_dtype)))
-        self._line(f"{self._int} const {self._fresh(name)} = static_cast<{self._int}>({word});")
+        name, inline = self._fresh(param.name), param.name in self._inline
+        member = self._member(replace(param, kind="scalar") if inline else param)
+        value = member.address if inline else self._word(name, member)
+        how = "static_cast" if param.kind == "scalar" else "reinterpret_cast"
+        self._line(f"{param.ctype} const {name} = {how}<{param.ctype}>({value});")
 
     def scalar(self, name: str, element: str) -> Term:
         """A number in the row."""

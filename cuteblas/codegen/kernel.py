@@ -120,6 +120,13 @@ class Param:
     dtype: DType
     const: bool = True
 
+    @property
+    def ctype(self) -> str:
+        """The type in C++."""
+        if self.kind == "tensor_map":
+            return "const __grid_constant__ cb::TensorMap"
+        return self.dtype.ctype + (f"{' const' * self.const}*" if self.kind == "pointer" else "")
+
 
 @dataclass(frozen=True)
 class GeneratedKernel:

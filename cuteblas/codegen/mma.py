@@ -329,16 +329,6 @@ class WarpMma(Partitions):
         return make_layout(make_layout(tv[0], Layout(self.warps, warps)),
                            make_layout(tv[1], Layout(self.atoms[mode], of_atom)))
 
-    @cached_property
-    def tv_a(self) -> Layout:
-        """((lane, warp m, warp n), (atom value, atom m)) -> position in the (M, k) tile."""
-        return self._operand(0)
-
-    @cached_property
-    def tv_b(self) -> Layout:
-        """((lane, warp m, warp n), (atom value, atom n)) -> position in the (N, k) tile."""
-        return self._operand(1)
-
     def matrices(self, mode: int, k_major: bool) -> Layout | None:
         """How ``ldmatrix`` loads an operand: ((thread), (row of 16 bytes, matrix quadruple)) ->
         position in its tile.

@@ -3,9 +3,11 @@ launch that it belongs to."""
 
 from __future__ import annotations
 
-from .._dtypes import DType
+from dataclasses import replace
+
 from ..layout.symbolic import Var
 from .builder import KernelBuilder
+from .kernel import Param
 from .values import integer
 
 __all__ = ["PairBuilder"]
@@ -34,17 +36,13 @@ class PairBuilder(KernelBuilder):
 
     def __init__(self, name: str, threads: int, **options: object):
         super().__init__(name, threads, **options)       # type: ignore[arg-type]
-        super()._pass_integer("blocks_first")
+        super()._pass(Param("blocks_first", "scalar", self._int_dtype))
         first, block = Var("blocks_first", 0), self.block_index("block_of_both")
         second = self.flag("second", integer(block) >= first)
         self._block_index = self._c(self.let("own_block", block - second * first))
 
-    def _pass_pointer(self, name: str, dt: DType, ctype: str, const: bool) -> None:
+    def _pass(self, param: Param) -> None:
+        name = param.name
         for i in range(2):
-            super()._pass_pointer(f"{name}{i}", dt, ctype, const)
-        self._line(f"{ctype} const {self._fresh(name)} = second ? {name}1 : {name}0;")
-
-    def _pass_integer(self, name: str) -> None:
-        for i in range(2):
-            super()._pass_integer(f"{name}{i}")
-        self._line(f"{self._int} const {self._fresh(name)} = second ? {name}1 : {name}0;")
+            super()._pass(replace(param, name=f"{name}{i}"))
+        self._line(f"{param.ctype} const {self._fresh(name)} = second ? {name}1 : {name}0;")

@@ -135,12 +135,9 @@ class Pipeline:
         """The state of a role that begins at the first stage."""
         return PipelineState(self._k, self.stages, self._stage)
 
-    def acquire(self, at: PipelineState, nbytes: int | None = None) -> None:
-        """Wait, as a producer, until a stage is empty; with ``nbytes``, also announce TMA's bytes
-        (:meth:`expect`)."""
+    def acquire(self, at: PipelineState) -> None:
+        """Wait, as a producer, until a stage is free."""
         self._empty.wait(at.index, at.parity ^ 1)
-        if nbytes is not None:
-            self.expect(at, nbytes)
 
     def expect(self, at: PipelineState, nbytes: int) -> None:
         """Commit a stage that is full once ``nbytes`` have arrived, too: for copies that complete

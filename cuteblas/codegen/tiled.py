@@ -136,6 +136,16 @@ class Partitions:
 
     depth: ClassVar[int] = 1
 
+    @cached_property
+    def tv_a(self: Any) -> Layout:
+        """((thread), (values)) -> position in the (M, depth) tile of A."""
+        return self._operand(0)
+
+    @cached_property
+    def tv_b(self: Any) -> Layout:
+        """((thread), (values)) -> position in the (N, depth) tile of B."""
+        return self._operand(1)
+
     def partition_a(self: Any, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of A (M, K, ...) that a thread multiplies: ``(values, rest_m, rest_k, ...)``."""
         return partition(tensor, (self.tile[0], self.depth), self.tv_a, thread)
@@ -243,8 +253,8 @@ class TiledMma(TiledCopy, Partitions):
         return self.tv
 
     def _operand(self, mode: int) -> Layout:
-        """``((thread), (values))`` -> position along M (``mode`` 0) or N (``mode`` 1): the thread's
-        coordinate, projected."""
+        """``((thread), (values, 1))`` -> position along M (``mode`` 0) or N (``mode`` 1): the
+        thread's coordinate, projected, so that threads along the other mode share values."""
         extents = tuple(size(self.threads[i]) for i in range(2))
         coordinate = composition(Layout(extents, (E(0), E(1))), right_inverse(self.threads))
         shape, stride = flatten(coordinate.shape), flatten(coordinate.stride)
@@ -252,18 +262,6 @@ class TiledMma(TiledCopy, Partitions):
         projected = tuple(step * s.value if isinstance(s, ScaledBasis) and s.modes == (mode,) else 0
                           for s in stride)
         return make_layout(Layout(shape, projected), Layout((step, 1), (1, 0)))
-
-    @cached_property
-    def tv_a(self) -> Layout:
-        """``((thread), (vm, 1))`` -> position in the (M, 1) tile of A; threads along N share
-        values."""
-        return self._operand(0)
-
-    @cached_property
-    def tv_b(self) -> Layout:
-        """``((thread), (vn, 1))`` -> position in the (N, 1) tile of B; threads along M share
-        values."""
-        return self._operand(1)
 
     def picture(self) -> Figure:
         """A on the left, B above, C in the corner: the threads that multiply, and those that own

@@ -78,38 +78,30 @@ class WgmmaOperand:
 
     @cached_property
     def offsets(self) -> tuple[int, int]:
-        """Leading and stride byte offsets of the descriptor (PTX ISA, "Matrix descriptor")."""
-        inner, item, row = self.layout.inner, dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
-        extent = size(inner[0])
-        if self.k_major:
-            leading, stride = 16, (inner((8, 0)) if extent > 8 else 8 * row) * item
-        else:
-            leading, stride = (inner((row, 0)) * item if extent > row else 16), inner((0, 8)) * item
-        self._check(leading, stride)
-        return leading, stride
-
-    def _check(self, leading: int, stride: int) -> None:
-        """Compare the layout with the canonical layout that the descriptor describes, along both
-        modes of one instruction.
+        """Leading and stride byte offsets of the descriptor (PTX ISA, "Matrix descriptor"), whose
+        canonical layout is that of this operand along both modes of one instruction.
 
         A value is the sum of what both modes contribute, so both layouts are the same where these
         are.
         """
-        item, row = dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
-        extent, depth = size(self.layout.inner[0]), _STEP_BYTES // item
+        inner, item = self.layout.inner, dtype(self.element).bytes
+        row, extent, depth = self.row_bytes // item, size(inner[0]), _STEP_BYTES // item
         if self.k_major:
-            canonical = Layout(((8, max(1, extent // 8)), depth), ((row, stride // item), 1))
+            leading, stride = 16 // item, inner((8, 0)) if extent > 8 else 8 * row
+            canonical = Layout(((8, max(1, extent // 8)), depth), ((row, stride), 1))
         else:
+            leading, stride = inner((row, 0)) if extent > row else 16 // item, inner((0, 8))
             canonical = Layout(((row, max(1, extent // row)), (8, 2)),
-                               ((1, leading // item), (row, stride // item)))
-        rows = range(0 if coalesce(canonical[0]) == coalesce(self.layout.inner[0]) else extent)
+                               ((1, leading), (row, stride)))
+        rows = range(0 if coalesce(canonical[0]) == coalesce(inner[0]) else extent)
         along = [*((m, 0) for m in rows), *((0, d) for d in range(depth))]
-        wrong = [at for at in along if canonical(*at) != self.layout.inner(*at)]
+        wrong = [at for at in along if canonical(*at) != inner(*at)]
         if wrong:
             raise CodegenError(
                 f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
                 f"at {wrong[:1]}"
             )
+        return leading * item, stride * item
 
     def tensor(self, k: KernelBuilder, name: str, ring: Tensor, rows: int | None = None) -> Tensor:
         """The operand as instructions take it: descriptors of what each of them reads, of shape

@@ -385,15 +385,15 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     if (reason := why_not_words(source.dtype)) is not None:
         refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
-    target = new_memory(source, order)
+    new, copies, copying = new_memory(source, order), tuple[str, ...](), 0.0
     if out is None or not overlap(source, out):
-        return Explanation(call, runs_on, (), plan_for(copy_problem(source, out or target, variant),
-                                                       device))
-    if (problem := in_place_problem(source, out)) is not None:
-        return Explanation(call, runs_on, (), plan_for(replace(problem, variant=variant), device))
-    copied = ("out: shares memory with the array",)
-    plan = plan_for(copy_problem(source, target, variant), device)
-    return Explanation(call, runs_on, copied, plan, _copying_seconds(target, out, device))
+        problem = copy_problem(source, out or new, variant)
+    elif (in_place := in_place_problem(source, out)) is not None:
+        problem = replace(in_place, variant=variant)
+    else:
+        problem = copy_problem(source, new, variant)
+        copies, copying = ("out: shares memory with the array",), _copying_seconds(new, out, device)
+    return Explanation(call, runs_on, copies, plan_for(problem, device), copying)
 
 
 def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:

@@ -101,14 +101,12 @@ class Record:
         """The declaration of all records, for the kernel that leaves them."""
         return TensorParam(name, ("record",), "float32", (1,), self.size, written=True, batch=False)
 
-    def registers(self, k: KernelBuilder, name: str) -> Tensor:
-        """Registers for a record."""
-        return k.registers(name, "float32", self.size)
-
-    def clear(self, k: KernelBuilder, record: Tensor) -> None:
-        """Begin a record, which has seen no elements."""
+    def begin(self, k: KernelBuilder) -> Tensor:
+        """Registers for a record, which has seen no elements."""
+        record = k.registers("record", "float32", self.size)
         for at, field in enumerate(self.fields):
             k.assign(record(at), field.start)
+        return record
 
     def add(self, k: KernelBuilder, record: Tensor, other: Tensor) -> None:
         """Add what another record has seen."""
@@ -127,25 +125,26 @@ class Record:
         step = self.size, WARP * _RECORDS_AT_ONCE
         at_once = Layout((self.size, 1, _RECORDS_AT_ONCE))
         mine = part_of_tile(reader, step, (0, _), lane)     # (record, 1, records at once, step)
-        found, sources, exist, folded = [], [], [], []
+        folded = []
         for name, (pointer, count) in records.items():
-            folded.append([k.declare(f"{field.name}_{name}", "float32", field.start)
-                           for field in self.fields])
-            found.append(k.registers(f"found_{name}", "float32", at_once))
-            sources.append(k.pin(f"t{name}", mine(make_tensor(pointer, (self.size, count)))))
-            exist.append(existing(k, f"t{name}_c", mine, (self.size, count), (None, count)))
+            numbers = [k.declare(f"{field.name}_{name}", "float32", field.start)
+                       for field in self.fields]
+            found = k.registers(f"found_{name}", "float32", at_once)
+            source = k.pin(f"t{name}", mine(make_tensor(pointer, (self.size, count))))
+            folded.append((numbers, found, source, existing(k, f"t{name}_c", mine,
+                                                            (self.size, count), (None, count))))
         most: IntLike = reduce(maximum, (count for _pointer, count in records.values()))
         with k.loop("i", ceil_div(most, step[1]), unroll=False) as i:
-            for source, fragment, exists in zip(sources, found, exist, strict=True):
-                k.copy(Vector(self.size), source[..., i], fragment, guard=exists[..., i])
-            for numbers, fragment, exists in zip(folded, found, exist, strict=True):
+            for _numbers, found, source, exists in folded:
+                k.copy(Vector(self.size), source[..., i], found, guard=exists[..., i])
+            for numbers, found, _source, exists in folded:
                 with k.each(_RECORDS_AT_ONCE) as j, k.when(exists.at((0, 0, j, i))):
                     for at, (field, number) in enumerate(zip(self.fields, numbers, strict=True)):
-                        k.assign(number, k.call(field.combine, number, fragment(at, 0, j)))
+                        k.assign(number, k.call(field.combine, number, found(at, 0, j)))
         for at, field in enumerate(self.fields):
-            for numbers in folded:
+            for numbers, *_others in folded:
                 k.fold_lanes(numbers[at], field.combine, butterfly(WARP))
-        return folded
+        return [numbers for numbers, *_others in folded]
 
     def leave(self, k: KernelBuilder, record: Tensor, records: Pointer, index: IntLike) -> None:
         """Store a record; one thread does this."""

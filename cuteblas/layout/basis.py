@@ -16,6 +16,8 @@ ArithTuple((7, 4), 23)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import starmap, zip_longest
+from operator import add
 from typing import Any
 
 from .errors import LayoutError, described
@@ -133,10 +135,8 @@ class ArithTuple(tuple):
         if isinstance(other, ScaledBasis):
             other = other.as_tuple()
         if isinstance(other, tuple):
-            n = max(len(self), len(other))
-            return ArithTuple(*map(_add, _extend(self, n),
-                                   _extend(other if type(other) is ArithTuple
-                                           else ArithTuple(*other), n)))
+            entries = other if type(other) is ArithTuple else ArithTuple(*other)
+            return ArithTuple(*starmap(add, zip_longest(self, entries, fillvalue=0)))
         if isinstance(other, int) and other == 0:
             return self
         if isinstance(other, (int, Expr)):
@@ -149,21 +149,12 @@ class ArithTuple(tuple):
         return ArithTuple(*(-e for e in self))
 
     def __sub__(self, other: Any) -> ArithTuple:
-        return self + (ArithTuple(*(-e if not isinstance(e, tuple) else -ArithTuple(*e)
-                                    for e in other)) if isinstance(other, tuple) else -other)
+        return self + -(ArithTuple(*other) if isinstance(other, tuple) else other)
 
     def __mul__(self, k: IntLike) -> ArithTuple:  # type: ignore[override]
         return ArithTuple(*(e * k for e in self)) if isinstance(k, (int, Expr)) else NotImplemented
 
     __rmul__ = __mul__  # type: ignore[assignment]
-
-
-def _extend(x: tuple, n: int) -> tuple:
-    return tuple(x) + (0,) * (n - len(x))
-
-
-def _add(a: Any, b: Any) -> Any:
-    return b + a if isinstance(b, ArithTuple) else a + b
 
 
 def _plain(x: object) -> str:

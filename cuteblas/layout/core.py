@@ -61,6 +61,9 @@ class Measured(Shaped):
         """The number of modes."""
         return len(self.shape) if isinstance(self.shape, tuple) else 1
 
+    def __len__(self) -> int:
+        return self.rank
+
     @property
     def extents(self) -> tuple[Any, ...]:
         """The sizes of the modes."""
@@ -187,9 +190,6 @@ class Layout(Measured):
         return cosize(self, *mode)
 
     # -- as a sequence of modes --------------------------------------------------------------------
-    def __len__(self) -> int:
-        return self.rank
-
     def __iter__(self) -> Iterator[Layout]:
         if not isinstance(self.shape, tuple):
             return iter((self,))

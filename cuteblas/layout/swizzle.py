@@ -152,9 +152,6 @@ class ComposedLayout(Measured):
         """The value at a coordinate without ``None``."""
         return self.outer(self.offset + self.inner.at(c))
 
-    def __len__(self) -> int:
-        return self.inner.rank
-
     def __iter__(self) -> Iterator[ComposedLayout]:
         return (ComposedLayout(self.outer, self.offset, mode) for mode in self.inner)
 

@@ -167,9 +167,6 @@ class Tensor(Measured):
             raise LayoutError("stride", "a composed layout has no strides", self.layout)
         return self.layout.stride
 
-    def __len__(self) -> int:
-        return self.layout.rank
-
     def __iter__(self) -> Iterator:
         """The elements in colexicographic order."""
         n = size(self)

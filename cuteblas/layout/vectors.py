@@ -160,7 +160,7 @@ def max_alignment(layout: Any) -> int:
         if isinstance(d, ScaledBasis):
             raise LayoutError("max_alignment", "basis strides have no alignment", layout)
         if s != 1:
-            common = gcd(common, _known_divisor(d))
+            common = gcd(common, bits_of(d) & -bits_of(d) if isinstance(d, Expr) else d)
     n = 1
     for s in chain:
         f = gcd(s, common // n) if common else s
@@ -168,10 +168,6 @@ def max_alignment(layout: Any) -> int:
         if f != s:
             break
     return n if run is None else gcd(n, run)
-
-
-def _known_divisor(d: Any) -> int:
-    return bits_of(d) & -bits_of(d) if isinstance(d, Expr) else d
 
 
 # -- changing the element --------------------------------------------------------------------------

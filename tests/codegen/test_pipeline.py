@@ -92,7 +92,8 @@ def test_a_second_ring_has_names_of_its_own():
     k = KernelBuilder("probe", 32, arch="sm_90", cluster=2)
     buffers = Pipeline(k, 2, filled=1, emptied=1, names=("ready", "free"), stage="buffer")
     at = buffers.state()
-    buffers.acquire(at, 512)
+    buffers.acquire(at)
+    buffers.expect(at, 512)
     buffers.release(at.index, rank=1)
     assert k.build().body.endswith("""\
   int buffer = 0;

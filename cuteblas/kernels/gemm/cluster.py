@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...codegen import KernelBuilder, Pipeline, TmaBox
+from ...codegen import KernelBuilder, TmaBox
 from ...layout import Tensor, local_tile, size
-from ...layout.symbolic import Condition, IntLike, all_of, equal, select
+from ...layout.symbolic import IntLike, equal, select
 from ..common import GROUP
 
 __all__ = ["ALONE", "Cluster", "Place"]
@@ -98,13 +98,6 @@ class Place:
         below = self.n * c.m + lane
         right = (self.n + 1 + lane - c.m) % c.n * c.m + self.m if c.n > 1 else 0
         return k.let("partner", select(lane < c.m, below, right))
-
-    def release(self, pipeline: Pipeline, stage: IntLike, partner: IntLike | None,
-                condition: Condition = True) -> None:
-        """This warpgroup has read a stage, if a condition holds: signal all blocks that filled
-        it."""
-        with self._k.when(all_of(self._k.thread % GROUP < self._cluster.sharing, condition)):
-            pipeline.release(stage, partner)
 
     def leave(self) -> None:
         """Wait, at the end, for all blocks of the cluster."""

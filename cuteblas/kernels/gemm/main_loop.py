@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...codegen import CodegenError, CpAsync, TiledCopy
+from ...codegen.builder import CopyAtom
 from ...codegen.pipeline import RingIndex
 from ...layout import Tensor
 from ...layout.symbolic import IntLike, minimum
@@ -24,9 +25,16 @@ class LoopOperand:
     ----------
     registers : Tensor
         The fragments of the operand; the last mode counts two buffers.
+    atom : CopyAtom
+        Copies a step of a stage to a buffer.
+    part, fragment : Tensor
+        What a thread copies so, (..., step, stage), and where, (..., buffer).
     """
 
     registers: Tensor
+    atom: CopyAtom
+    part: Tensor
+    fragment: Tensor
 
     def __init__(self, block: GemmBlock, mode: int):
         config = block.config
@@ -40,6 +48,7 @@ class LoopOperand:
 
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         """Load what a step along K of a stage multiplies into a buffer of the fragment."""
+        self.k.copy(self.atom, self.part[..., step, stage], self.fragment[..., buffer])
 
 
 class VectorOperand(LoopOperand):

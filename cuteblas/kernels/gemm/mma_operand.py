@@ -48,19 +48,20 @@ class _Vectors(VectorOperand):
     def __init__(self, block: GemmBlock, mode: int):
         super().__init__(block, mode)
         k, tile, name, mma = self.k, self.tile, self.name, self.tile.mma
-        extents, self._k_major = (self.extent, tile.k), self.access.unit != 0
-        one = operand_tile(*extents, mma.atom.element, self._k_major, mma.atom.apart[mode])
+        extents, k_major = (self.extent, tile.k), self.access.unit != 0
+        one = operand_tile(*extents, mma.atom.element, k_major, mma.atom.apart[mode])
         inner = make_layout(one.inner[0], one.inner[1], Layout(tile.stages, size(one.inner)))
         ring = k.shared(f"s{name}", mma.atom.element, ComposedLayout(one.outer, 0, inner),
                         alignment=1024)
         self.read(_by_vectors(extents, mma.threads, self.access), ring)
         self.registers, per_atom, atoms = _fragment(self)
-        rows = mma.matrices(mode, self._k_major)
-        self._by_rows = rows is not None
+        rows = mma.matrices(mode, k_major)
         if rows is not None:
+            self.atom = Ldmatrix(not k_major)
             part = mma.partition_rows(ring, mode, rows, k.thread)
             fragment = Layout((_MATRICES, per_atom * atoms // _MATRICES, 2))
         elif mma.atom.per_register == 1:
+            self.atom = ELEMENTS
             part = _multiplied(mma, self, ring)[_, 0, _, _]
             fragment = Layout((per_atom * atoms, 2))
         else:
@@ -68,15 +69,8 @@ class _Vectors(VectorOperand):
                 f"{k.name}: ldmatrix does not load operand {name} of {mma.atom.element}: 8-bit "
                 "elements are contiguous along K, and a warp owns quadruples of registers"
             )
-        self._part = k.pin(f"tCs{name}", part)
-        self._fragment = Tensor(self.registers.engine, fragment)
-
-    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        if self._by_rows:
-            self.k.copy(Ldmatrix(not self._k_major), self._part[..., step, stage],
-                        self._fragment[..., buffer])
-        else:
-            self.k.copy(ELEMENTS, self._part[_, step, stage], self._fragment[_, buffer])
+        self.part = k.pin(f"tCs{name}", part)
+        self.fragment = Tensor(self.registers.engine, fragment)
 
 
 class _Covered(LoopOperand):
@@ -98,7 +92,7 @@ class _Covered(LoopOperand):
             lambda c: self._part_of_copy(tiles.coordinates(self._turned(c)))
         )
         self.registers, per_atom, atoms = _fragment(self)
-        self._fragment = make_tensor(self.registers.engine, (per_atom * atoms, 2))
+        self.fragment = make_tensor(self.registers.engine, (per_atom * atoms, 2))
         if self._along:
             of_words = WarpMma(atom.of_words, tile.warps, tile.mma.atoms)
 
@@ -110,8 +104,8 @@ class _Covered(LoopOperand):
             part, early = (_multiplied(of_words, self, x.map_domain(along_k))
                            for x in (self._ring, tiles.early))
             # of all rows of a thread, 8 apart
-            self._bits = k.let(f"bits_{x}", tiles.bits(early(0, 0, 0, 0)))
-            self._part = k.pin(f"tCs{x}", part[_, 0, _, _])
+            self.atom = CutWords(k.let(f"bits_{x}", tiles.bits(early(0, 0, 0, 0))))
+            self.part = k.pin(f"tCs{x}", part[_, 0, _, _])
             return
         held = k.shared(f"s{x}_elements", "b16", 2 * cosize(self._ring),
                         over=f"s{x}")
@@ -122,7 +116,8 @@ class _Covered(LoopOperand):
             value, atom = layout[0]
             return make_layout(value[0], make_layout(*list(value)[1:], atom), *list(layout)[2:])
 
-        self._part = k.pin(f"tCs{x}", _multiplied(tile.mma, self, elements).map_domain(pairs))
+        self.atom = JoinPairs()
+        self.part = k.pin(f"tCs{x}", _multiplied(tile.mma, self, elements).map_domain(pairs))
 
     def _turned(self, tensor: Tensor) -> Tensor:
         """(extent, K, ...) in the order (run, row, ...)."""
@@ -161,13 +156,6 @@ class _Covered(LoopOperand):
                 with k.when(last < beyond):
                     k.copy(CpAsyncPart(0), tiles.words(beyond, row, k_tile),
                            self._ring(beyond, row, stage))
-
-    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        if self._along:
-            self.k.copy(CutWords(self._bits), self._part[_, step, stage],
-                        self._fragment[_, buffer])
-        else:
-            self.k.copy(JoinPairs(), self._part[..., step, stage], self._fragment[_, buffer])
 
 
 def mma_operand(block: GemmBlock, mode: int) -> LoopOperand:

@@ -24,7 +24,6 @@ from .persistent import RingConfig
 from .roles import Finish, Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
 from .staged import StagedC
-from .tiles import depth_of
 
 __all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
 
@@ -75,10 +74,10 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     state of the product. The grid is one-dimensional, a multiple of the cluster, and may have fewer
     blocks than there are tiles.
     """
-    mma, depth, planes = config.mma, depth_of(_ELEMENT), planes_of(config.element)
+    mma, planes = config.mma, planes_of(config.element)
     k = config.builder(
         "C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
-        f"signed bytes, tile {config.rows}x{config.columns}x{depth}, {config.stages} stages\n"
+        f"signed bytes, tile {config.rows}x{config.columns}x{config.depth}, {config.stages} stages\n"
         f"accumulators {mma.tv_c}"
     )
     A, B, R = k.tensors(mapped("A", "mk", _ELEMENT), mapped("B", "nk", _ELEMENT),
@@ -94,7 +93,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)
-    block.walk((M, N, K), depth, (*batch, count), ((M, K), (N, K)))
+    block.walk((M, N, K), (*batch, count), ((M, K), (N, K)))
 
     @contextmanager
     def steps(work: Work) -> Iterator[Step]:

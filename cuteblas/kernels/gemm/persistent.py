@@ -7,19 +7,26 @@ from dataclasses import dataclass
 
 from ..._dtypes import dtype
 from ...codegen import KernelBuilder, TmaBox, WgmmaMma, oldest_with, operand_layout
-from ...codegen.swizzled import longest_row
+from ...codegen.swizzled import ROW_BYTES, longest_row
 from ...codegen.wgmma import WgmmaAtom
 from ...layout import Layout, make_layout
 from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
-from .tiles import depth_of
 
-__all__ = ["RingConfig", "TmaConfig"]
+__all__ = ["DEPTH", "RingConfig", "TmaConfig", "depth_of"]
+
+DEPTH = 64
+"""K of a stage: one 128-byte row of a 16-bit type."""
 
 # of an instruction, and of one of 512 threads, which begin with 128 registers
 _MOST_COLUMNS, _MOST_OF_THREE = 256, 192
 _CLIPPED_ROWS = 64              # of a box at most, where those outside of an operand are not loaded
+
+
+def depth_of(element: str) -> int:
+    """K of a stage of a type: a row of 128 bytes, which four matrix instructions multiply."""
+    return ROW_BYTES // dtype(element).bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +91,11 @@ class RingConfig:
         return 64 * self.groups
 
     @property
+    def depth(self) -> int:
+        """K of a stage, of what tensor cores multiply."""
+        return depth_of(self.multiplied)
+
+    @property
     def tile(self) -> Pair:
         """Extents of the tile of C."""
         return self.mma.tile
@@ -134,7 +146,7 @@ class RingConfig:
         out evenly. Boxes that are to be ``clipped`` (:class:`~cuteblas.codegen.tma.TmaLoad`) are
         short.
         """
-        element, depth = self.multiplied, depth_of(self.multiplied)
+        element, depth = self.multiplied, self.depth
         most = (max(_CLIPPED_ROWS, depth),) if self.clipped else ()
 
         def box(extent: int, parts: int, k_major: bool) -> TmaBox:
@@ -177,7 +189,7 @@ class TmaConfig(RingConfig, EpilogueConfig):
     @property
     def traits(self) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
-        tile = f"{self.rows}x{self.columns}x{depth_of(self.multiplied)}"
+        tile = f"{self.rows}x{self.columns}x{self.depth}"
         major = "".join("k" if x else "m" for x in self.k_major)
         modes = batch_letters(self.batch_a, self.batch_b)
         written = f"{self.c.letter('mn')}{self.c.width}{self.staged[0] if self.staged else ''}"

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import prod
 
 from ...codegen import GlobalTensor, KernelBuilder, Mbarriers, Pipeline, operand_layout
@@ -30,16 +31,25 @@ from ...codegen.mbarrier import initialise
 from ...codegen.pipeline import PipelineState
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
-from ...layout import Layout, Tensor, local_tile, make_identity_tensor, select, size
-from ...layout.symbolic import Condition, IntLike, equal
+from ...layout import (
+    ComposedLayout,
+    Layout,
+    Tensor,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+    select,
+    size,
+)
+from ...layout.symbolic import Condition, IntLike, all_of, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
 from .divided import Divided
 from .persistent import RingConfig
 from .scheduler import Scheduler, TileOfC, Work
-from .tiles import depth_of, ring_of_tiles
 
-__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock"]
+__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock",
+           "ring_of_tiles"]
 
 _REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
 """Of a thread that loads, and of one that multiplies, by the number of multiplying warpgroups."""
@@ -53,6 +63,14 @@ Step = tuple[_At, _At]
 """Where the tiles of A and of B in a stage are, along K and further modes."""
 Steps = Callable[[Work], AbstractContextManager[Step]]
 """The steps along K of one unit of a block's work."""
+
+
+def ring_of_tiles(k: KernelBuilder, name: str, element: str, tile: ComposedLayout, stages: int,
+                  over: str | None = None) -> Tensor:
+    """A ring of tiles in shared memory: (MN, K, stage), every stage starting at a multiple of the
+    swizzle's period."""
+    ring = tile.map_domain(lambda inner: make_layout(*inner, Layout(stages, size(inner))))
+    return k.shared(name, element, ring, alignment=1024, over=over)
 
 
 class TmaBlock:
@@ -91,15 +109,14 @@ class TmaBlock:
                     tma_prefetch(k, tensor.map)
         k.barrier()
 
-    def walk(self, extents: tuple[IntLike, IntLike, IntLike], depth: int, batch: Coord,
+    def walk(self, extents: tuple[IntLike, IntLike, IntLike], batch: Coord,
              of_operands: Sequence[Coord], divided: Divided | None = None) -> None:
-        """Walk over the tiles of C in steps of a depth along K.
+        """Walk over the tiles of C.
 
         Extents are M, N and K of the sums, of batch modes, and (MN, K, ...) of A and of B.
         """
         self._batch, self._of_operands = batch, of_operands
-        self.schedule = Scheduler(self.k, extents, (*self.config.mma.tile, depth), batch,
-                                  self.config.cluster, divided, self.config.triangle)
+        self.schedule = Scheduler(self.k, self.config, extents, batch, divided)
 
     def keep_full(self, steps: Steps, thread: int | None = None) -> None:
         """One thread, the first that does not multiply, fills a stage of the ring in every step."""
@@ -120,19 +137,17 @@ class TmaBlock:
         self.pipeline.expect(stage, sum(len(step[mode]) * prod(tiles[mode])
                                         * self.rings[mode].engine.dtype.bytes for mode in by_tma))
         for mode in by_tma:
-            def own(modes: Coord, mode: int = mode) -> Coord:
-                """Of batch modes, which may be followed by slices of K, those that it has."""
-                return tuple(x for x, has in zip(modes, config.present[mode], strict=False) if has)
-
+            # of batch modes, which may be followed by slices of K, those that it has
+            present = config.present[mode]
             box, ring, extents = config.boxes[mode], self.rings[mode], self._of_operands[mode]
-            whole = make_identity_tensor((*extents, *own(self._batch)))
+            whole = make_identity_tensor((*extents, *compress(self._batch, present)))
             # boxes outside of the operand are not loaded where all are short
             limit = extents[0] if config.clipped else None
             atom = TmaLoad(self._tensors[mode].map, box, self.pipeline.barrier(stage),
                            place.receivers(mode), limit)
             for i, at in enumerate(step[mode]):
                 source = local_tile(whole, tiles[mode], ((of_c.m, of_c.n)[mode], *at,
-                                                         *own(of_c.batch)))
+                                                         *compress(of_c.batch, present)))
                 both = source, ring[..., stage.index * len(step[mode]) + i]
                 k.copy(atom, *(place.part(mode, box, x) for x in both))
 
@@ -202,12 +217,12 @@ class Multiplier:
 
     def __init__(self, block: TmaBlock, overlaps: bool = True):
         self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.config.mma, block.pipeline
-        self._place = place = block.schedule.place
+        self._sharing = block.config.cluster.sharing
         (a, b), atom = block.rings, mma.atoms[0]
-        element, depth = atom.element, depth_of(atom.element)
+        element, depth = atom.element, block.config.depth
         self._stage = pipeline.state()
         self._released = k.variable("released", 0, hi=pipeline.stages - 1) if overlaps else None
-        self._partner = place.partner()
+        self._partner = block.schedule.place.partner()
         # This group's rows: (64, K, tile of the ring).
         tCsA = local_tile(a, (64, depth), (k.let("group", k.thread // GROUP), 0))
         tile_of_a = operand_layout(64, depth, element, atom.k_major_a)
@@ -256,4 +271,7 @@ class Multiplier:
         wgmma_commit(self._k)
 
     def _release(self, stage: IntLike, condition: Condition = True) -> None:
-        self._place.release(self._pipeline, stage, self._partner, condition)
+        """This warpgroup has read a stage, if a condition holds: signal all blocks that filled
+        it."""
+        with self._k.when(all_of(self._k.thread % GROUP < self._sharing, condition)):
+            self._pipeline.release(stage, self._partner)

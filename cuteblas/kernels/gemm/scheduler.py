@@ -13,8 +13,9 @@ from ...layout import Tensor, idx2crd
 from ...layout.symbolic import Condition, IntLike, ceil_div, maximum, select
 from ..common import Coord, grouped_raster
 from ..epilogue import Parked
-from .cluster import ALONE, Cluster, Place
+from .cluster import Place
 from .divided import Divided, Share
+from .persistent import RingConfig
 from .triangle import tiles_of_c
 
 __all__ = ["Scheduler", "TileOfC", "Work"]
@@ -68,18 +69,14 @@ class Scheduler:
     ----------
     k : KernelBuilder
         The kernel.
+    config : RingConfig
+        Tiles, clusters and the triangle of C that is written.
     extents : tuple
         Extents M, N and K of the product.
-    tile : tuple of int
-        Extents (M, N, K) of a step.
     batch : tuple
         Extents of the batch modes, innermost first.
-    cluster : Cluster
-        Which blocks share operands.
     divided : Divided, optional
         Tiles of C that several blocks share; of blocks that are alone.
-    triangle : str, optional
-        The triangle of C that is written.
 
     Attributes
     ----------
@@ -93,16 +90,17 @@ class Scheduler:
         Tiles along K of each tile of C.
     """
 
-    def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike, IntLike],
-                 tile: tuple[int, int, int], batch: Coord, cluster: Cluster = ALONE,
-                 divided: Divided | None = None, triangle: str | None = None):
-        self.k, self._batch, self._cluster = k, batch, cluster
+    def __init__(self, k: KernelBuilder, config: RingConfig,
+                 extents: tuple[IntLike, IntLike, IntLike], batch: Coord,
+                 divided: Divided | None = None):
+        self.k, self._batch, self._cluster = k, batch, config.cluster
+        (rows, columns), cluster = config.tile, config.cluster
         block, blocks = k.block_index(), k.grid_size()
         self.block, self.blocks = block, blocks
         self.place = Place(k, cluster, block)
-        together = tile[0] * cluster.m, tile[1] * cluster.n
-        self._of_c = tiles_of_c(k, triangle, extents[:2], together)
-        self.k_tiles = k.let("k_tiles", ceil_div(extents[2], tile[2]))
+        together = rows * cluster.m, columns * cluster.n
+        self._of_c = tiles_of_c(k, config.triangle, extents[:2], together)
+        self.k_tiles = k.let("k_tiles", ceil_div(extents[2], config.depth // config.parts))
         self._in_matrix = k.let("tiles", self._of_c.tiles[0] * self._of_c.tiles[1])
         self._total = prod(batch, start=self._in_matrix)
         self._first: IntLike = k.let("first", block // cluster.size)

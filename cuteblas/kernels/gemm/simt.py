@@ -158,14 +158,11 @@ class _Operand(VectorOperand):
                                                               (1, pitch, pitch * tile.k)))
         self.read(_loader(extent, tile, self.access, item), ring)
         part = (mma.partition_a, mma.partition_b)[mode](ring, k.thread)
-        self._part = k.pin(f"tCs{self.name}", part)
-        self.registers = k.registers(f"tCr{self.name}", self.element,
-                                     (values, extent // mma.tile[mode], 2))
+        self.part = k.pin(f"tCs{self.name}", part)
+        self.registers = self.fragment = k.registers(f"tCr{self.name}", self.element,
+                                                     (values, extent // mma.tile[mode], 2))
         # the widest vector, of at most 16 bytes, that divides a thread's block
-        self._vector = Vector(gcd(values, max(1, 16 // item)))
-
-    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        self.k.copy(self._vector, self._part[..., step, stage], self.registers[..., buffer])
+        self.atom = Vector(gcd(values, max(1, 16 // item)))
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:

@@ -55,11 +55,10 @@ from ..common import (
 )
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
-from .persistent import TmaConfig
-from .roles import Multiply, Step, Sums, TmaBlock
+from .persistent import DEPTH, TmaConfig
+from .roles import Multiply, Step, Sums, TmaBlock, ring_of_tiles
 from .scheduler import Work
 from .staged import WarpgroupOutput
-from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles
 
 __all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
 
@@ -202,7 +201,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     by_threads = not all(config.tma)
     block.begin((A, B), *planes_of_b.barriers, filled=any(config.tma) + GROUP * by_threads,
                 emptied=(groups + 1) * GROUP if by_threads else groups * GROUP // WARP + 1)
-    block.walk((M, N, summed), DEPTH, batch, ((M, K), (N, K)))
+    block.walk((M, N, summed), batch, ((M, K), (N, K)))
     pipeline, schedule = block.pipeline, block.schedule
     loader = GROUP * (groups + 1)               # its first thread: the warpgroup before it splits B
 
@@ -220,7 +219,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         of_pairs, of_words = (vectors_along(1, (WARP, GROUP // WARP), width) for width in (2, 1))
         tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                   # ((1, 2), N, K, stage)
         order = make_layout(mma.order_of_pairs,
-                            Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
+                            Layout(DEPTH // mma.depth, size(mma.order_of_pairs)))
         ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order),
                                                            layout[2]))
         tPsW = k.pin("tPsW", of_words.partition(ordered, lane))   # ((1, 1), N, K, buffer and plane)
@@ -318,7 +317,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                  for b in range(_BUFFERS)]
         stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         released = k.variable("released", 0, hi=_BUFFERS - 1)
-        last = DEPTH // INSTRUCTION_DEPTH - 1
+        last = DEPTH // mma.depth - 1
 
         def split_a(step: int) -> None:
             for half in range(2):

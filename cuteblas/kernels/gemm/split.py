@@ -32,7 +32,6 @@ from .persistent import TmaConfig
 from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
 from .staged import WarpgroupOutput
-from .tiles import DEPTH
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
@@ -95,7 +94,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
     k = config.builder(
         "C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-        f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
+        f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{config.depth}, "
         f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}"
     )
     k.gate(config.gate)
@@ -117,7 +116,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     block.begin((A, B), *of_verdict)
-    block.walk((M, N, summed), DEPTH // parts, batch,
+    block.walk((M, N, summed), batch,
                [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided)
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:

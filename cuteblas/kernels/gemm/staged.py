@@ -69,8 +69,8 @@ class StagedC:
                  tensor_map: str | None = None):
         self._k, self._groups, self._element, self._map = k, mma.groups, element, tensor_map
         self._box = self.box_of(element, mma.tile[1])
-        self.columns = self._columns = size(self._box.layout.inner[1])
-        self._count = mma.tile[1] // self._columns
+        self.columns = size(self._box.layout.inner[1])
+        self._count = mma.tile[1] // self.columns
         self._slots = min(_PIECES, self._count)
         piece = size(self._box.layout.inner)
         layout = self._box.layout.map_domain(
@@ -79,7 +79,7 @@ class StagedC:
             )
         )
         self._sC = k.shared("sC", element, layout, alignment=1024)
-        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self._columns * mma.parts),),
+        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self.columns * mma.parts),),
                             groups=1)
 
     @staticmethod
@@ -109,36 +109,32 @@ class StagedC:
             k.comment("The first piece goes where the last one of the tile before was")
             if self._map is None:
                 k.group_barrier(1 + group, GROUP)
-            else:
-                with k.when(equal(lane, 0)):
-                    tma_store_wait(k)
+            self._wait(0)
         with k.loop("piece", self._count, unroll=True) as piece:
             stage = self._sC[..., piece % self._slots, group]
-            if self._map is not None:
-                with k.when(equal(lane, 0)):
-                    tma_store_wait(k, self._slots - 1)
+            self._wait(self._slots - 1)
             if self._map is not None or self._slots == 1:
                 k.group_barrier(1 + group, GROUP)
             mine = partition(stage, self._mma.tile, self._mma.tv_c, lane)
             yield piece, k.pin("tCsC", mine[(_, _, _), 0, 0])
             at = tile.m * self._groups + group, tile.n * self._count + piece
+            if self._map is not None:
+                fence_proxy_async(k)
+            k.group_barrier(1 + group, GROUP)
             if self._map is None:
-                k.group_barrier(1 + group, GROUP)
                 self._write_rows(stage, matrix, extents, at, lane)
             else:
-                fence_proxy_async(k)
-                k.group_barrier(1 + group, GROUP)
                 with k.when(equal(lane, 0)):
                     coordinates = local_tile(make_identity_tensor((*extents, *batch)),
-                                             (64, self._columns), (*at, *tile.batch))
+                                             (64, self.columns), (*at, *tile.batch))
                     k.copy(TmaStore(self._map, self._box), stage, coordinates)
 
     def _write_rows(self, stage: Tensor, matrix: Tensor, extents: DynamicPair,
                     at: DynamicPair, lane: IntLike) -> None:
         """Take a piece away, each warp a line of it at a time."""
-        k, lanes = self._k, min(WARP, self._columns)
+        k, lanes = self._k, min(WARP, self.columns)
         rows = vectors_along(1, (GROUP // lanes, lanes))
-        mine = part_of_tile(rows, (64, self._columns), at, lane)
+        mine = part_of_tile(rows, (64, self.columns), at, lane)
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = existing(k, "tWcC", mine, extents)
         _value, steps, across = tWsC.extents
@@ -150,12 +146,15 @@ class StagedC:
                 row = _ROWS_AT_ONCE * i + j
                 k.copy(ELEMENTS, taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
+    def _wait(self, pending: int) -> None:
+        """Wait until TMA has so many pieces to read, at most."""
+        if self._map is not None:
+            with self._k.when(equal(self._k.thread % GROUP, 0)):
+                tma_store_wait(self._k, pending)
+
     def leave(self) -> None:
         """Wait until TMA has read everything."""
-        if self._map is None:
-            return
-        with self._k.when(equal(self._k.thread % GROUP, 0)):
-            tma_store_wait(self._k)
+        self._wait(0)
 
 
 class WarpgroupOutput:

@@ -33,7 +33,6 @@ from .persistent import TmaConfig
 from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import Work
 from .staged import WarpgroupOutput
-from .tiles import depth_of
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -87,7 +86,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     The grid is one-dimensional, a multiple of the cluster, and may have fewer blocks than tiles.
     """
     box_a, box_b = config.boxes
-    mma, depth = config.mma, depth_of(config.element)
+    mma, depth = config.mma, config.depth
     config.c.check_run(2)
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles cannot form clusters")
@@ -117,7 +116,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     summed = epilogue.depth(K)
     block.begin((A, B))
     digits = (config.digits,) if config.digits > 1 else ()
-    block.walk((M, N, summed), depth, batch, ((M, K, *digits), (N, K, *digits)), divided)
+    block.walk((M, N, summed), batch, ((M, K, *digits), (N, K, *digits)), divided)
 
     @contextmanager
     def steps(work: Work) -> Iterator[Step]:

@@ -349,8 +349,7 @@ def choice(wide: bool = False) -> GeneratedKernel:
     numbers = k.pointer("numbers", "float64", const=False, alignment=8)
     block = k.block_index()
     k.let_next_launch_begin()
-    record = RECORD.registers(k, "record")
-    RECORD.clear(k, record)
+    record = RECORD.begin(k)
     with k.when(block < blocks_a):
         _rows(k, length, block, record, of_a)
     with k.otherwise():

@@ -599,8 +599,7 @@ class _Operand:
         """Fold what threads have counted to the record of the block."""
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows(counts)
-        record = RECORD.registers(k, "record")
-        RECORD.clear(k, record)
+        record = RECORD.begin(k)
         with k.when(all_of(fold.has_row, tile * self.config.tile[0] + row < M)):
             k.assign(record(0), k.call("row_need", z, t, total))
             k.assign(record(1), k.call("row_offer", total, 2.0**(self._form.top + 1)))
@@ -829,7 +828,7 @@ class _Fold:
         if warps == 1:
             return
         records = k.shared("records", "float32", (RECORD.size, warps))
-        other = RECORD.registers(k, "other")
+        other = k.registers("other", "float32", RECORD.size)
         with k.when(all_of(self.has_row, equal(k.thread % WARP, 0))):
             k.copy(Vector(RECORD.size), record, records[_, k.thread // WARP])
         k.barrier()

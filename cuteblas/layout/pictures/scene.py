@@ -104,7 +104,8 @@ def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequenc
         top += 30
     spans = [[grid and _spans(grid, width, height) for grid in row] for row in panels]
     rows = [_largest([span[1] for span in row if span]) for row in spans]
-    columns = [_largest([span[0] for span in column if span]) for column in zip(*spans, strict=True)]
+    columns = [_largest([span[0] for span in column if span])
+               for column in zip(*spans, strict=True)]
     y = top
     right: float = _MARGIN
     for row, (before, inside, after) in zip(panels, rows, strict=True):

@@ -12,8 +12,8 @@ from ...kernels.common import GROUP
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
+from ...kernels.gemm.persistent import DEPTH, depth_of
 from ...kernels.gemm.staged import StagedC
-from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.work import Work, added, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
