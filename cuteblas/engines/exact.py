@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -223,13 +224,15 @@ def tensordot(function: str, a: np.ndarray, b: np.ndarray, axes: Any = 2) -> Any
     if _are_few(a, b, 1):
         return None
     try:
-        axes_a, axes_b = axes if np.iterable(axes) else (range(-axes, 0), range(axes))
-        axes_a, axes_b = ([range(x.ndim)[i] for i in (named if np.iterable(named) else (named,))
-                           if not isinstance(i, bool)] for x, named in ((a, axes_a), (b, axes_b)))
+        named = [tuple(x) if np.iterable(x) else (x,) for x in
+                 (axes if np.iterable(axes) else (range(-axes, 0), range(axes)))]
+        axes_a, axes_b = ([range(x.ndim)[i] for i in each]
+                          for x, each in zip((a, b), named, strict=True))
     except (IndexError, TypeError, ValueError):
         return None
-    if not len({*axes_a}) == len({*axes_b}) == len(axes_a) == len(axes_b):
-        return None
+    if bool in map(type, chain(*named)) \
+            or not len({*axes_a}) == len({*axes_b}) == len(axes_a) == len(axes_b):
+        return None                                     # which NumPy refuses
     return _contracted(function, a, b, axes_a, axes_b)
 
 

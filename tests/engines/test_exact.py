@@ -245,3 +245,11 @@ def test_explain_says_what_multiplies():
                                                                  a.astype("e")).runs_on
     assert cuteblas.explain(a[:3, :3], a[:3, :3]).runs_on.startswith("NumPy;")
     assert cuteblas.explain(a.astype(float), a.astype(float)).runs_on.startswith("NumPy;")
+
+
+@pytest.mark.parametrize("axes", [([True], [True]), ([0], [False]), (True, 0)])
+def test_axes_of_tensordot_are_no_bools(axes):
+    x = np.arange(40000).reshape(200, 200)
+    for tensordot in np.tensordot, cuteblas.tensordot:
+        with pytest.raises(TypeError, match="an integer is required"):
+            tensordot(x, x, axes)
