@@ -206,7 +206,7 @@ MUTATIONS = [
             "kernels/common.py",
             "scaled(c, beta, accumulator)),",
             "scaled(c, alpha, accumulator)),",
-            "kernels/test_gemm_simt.py::test_alpha_and_beta"
+            "kernels/test_products.py"
         ),
         (
             "kernels/gemm/triangle.py",
@@ -413,8 +413,8 @@ MUTATIONS = [
         ),
         (
             "blas/rank_k.py",
-            "alpha = call.alpha.conjugate() if hermitian else call.alpha",
-            "alpha = call.alpha",
+            "alpha = product.alpha.conjugate() if hermitian else product.alpha",
+            "alpha = product.alpha",
             "blas/test_rank_k.py"
         ),
         (

@@ -1,10 +1,9 @@
-"""Tests of kernels and of BLAS routines run a sample of the product of their parameters, in which
-each two values meet.
+"""Tests of kernels and of BLAS routines run a sample of the product of their parameters.
 
-``pytest --product`` runs the whole product. A test with one or two parameters runs in full, and a
-list of cases in one ``parametrize`` is one parameter. The emulator and a GPU run the same sample,
-unless the test is marked ``each_value``: every case compiles kernels of its own, and the emulator
-runs each value of a parameter once.
+On a GPU each two values meet. The emulator, for which almost every case compiles kernels of its
+own, runs each value once, and as many pairs as that allows; which pairs of properties all families
+of kernels share are in tests/kernels/test_products.py. ``pytest --product`` runs the whole product.
+A list of cases in one ``parametrize`` is one parameter.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pytest
 __all__ = ["SAMPLED", "each_value", "sample", "without_the_rest"]
 
 SAMPLED = ("tests/kernels/", "tests/blas/")
-"""Where a test with three parameters or more is sampled."""
+"""Where tests are sampled."""
 
 Row = tuple[Hashable, ...]
 
@@ -72,8 +71,7 @@ def _test(item: pytest.Item) -> tuple[str, Callable[[list[Row]], list[Row]]]:
     """The test function, and what it runs of its rows."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     emulated = params.get("engine", params.get("backend")) == "emulator"
-    few = emulated and item.get_closest_marker("each_value")
-    return item.nodeid.partition("[")[0], each_value if few else sample
+    return item.nodeid.partition("[")[0], each_value if emulated else sample
 
 
 def _values(item: pytest.Item) -> tuple[str, ...]:

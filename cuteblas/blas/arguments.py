@@ -15,11 +15,10 @@ from ..engines.settings import current_backend
 from ..functions.algorithms import (
     AS_PLANNED,
     BY_NUMPY,
-    Algorithm,
     checked_algorithm,
     refuse_variant,
 )
-from ..functions.gemm import refuse_self_overlap, scalar_kind
+from ..functions.gemm import GemmArguments, refuse_self_overlap, scalar_kind
 from .libraries import LISTS, Gathered, Place, from_list, gather, is_complex_list, view_of
 from .signatures import ROWS, Routine
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
@@ -171,20 +170,17 @@ class Call(NamedTuple):
         Element types.
     gathered : Gathered
         The operands' library, their device and the way back.
-    a, b : array
-        (..., m, k) and (..., k, n): views of the operands, transposed as asked.
+    given : GemmArguments
+        The product, of views of the operands that are transposed as asked; ``c`` is read, ``out``
+        is written; the same array for an update in place.
     trans_a, trans_b : Transposition
-        What the caller asked for; conjugation is still to be done.
-    alpha, beta : number or 0-d array
-        In the type of the sums.
-    c, out : array or None
-        (..., m, n); ``c`` is read, ``out`` is written; the same array for an update in place.
+        What the caller asked for.
     answer : object
         What the caller gets back if the result is written in place.
     shape : tuple of int
         Of the result.
-    epilogue, algorithm, stream
-        As in the call, checked.
+    stream
+        As in the call.
     by_numpy : bool
         Whether NumPy computes it, and no kernel.
     """
@@ -192,18 +188,11 @@ class Call(NamedTuple):
     function: str
     types: Types
     gathered: Gathered
-    a: Any
-    b: Any
+    given: GemmArguments
     trans_a: Transposition
     trans_b: Transposition
-    alpha: Any
-    beta: Any
-    c: Any
-    out: Any
     answer: Any
     shape: Ints
-    epilogue: Any
-    algorithm: Algorithm
     stream: Any
     by_numpy: bool
 
@@ -215,12 +204,12 @@ class Call(NamedTuple):
     @property
     def engine(self) -> Engine:
         """What runs kernels on these arrays."""
-        return engine_of(self.a)
+        return engine_of(self.given.a)
 
     def answered(self, result: Any, extras: ByName) -> Any:
         """What the caller gets: the result in its own library, and an epilogue's further results if
         there are any."""
-        answer = self.answer if self.out is not None else self.gathered.back(result)
+        answer = self.answer if self.given.out is not None else self.gathered.back(result)
         return (answer, {name: self.gathered.back(x)
                          for name, x in extras.items()}) if extras else answer
 
@@ -281,12 +270,20 @@ def read(function: str, types: Types | None, request: Request, gather: Func = ga
     _as_typed(function, gathered, types)
     alpha, beta = given.scalar("alpha", types, place), given.scalar("beta", types, place)
 
-    _check_ranks(function, arrays)
+    for name, x in arrays.items():
+        if x.ndim < 2:
+            raise ValueError(
+                f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
+                f"{x.shape}"
+            )
     a, b = view(trans_a, arrays["a"]), view(trans_b, arrays["b"])
     shape = _shape_of(function, arrays, (a.shape, b.shape), (trans_a, trans_b))
     c, out, answer = _targets(function, request, arrays, overwrites, beta, shape)
-    return Call(function, types, gathered, a, b, trans_a, trans_b, alpha, beta, c, out, answer,
-                shape, epilogue, algorithm, request.stream,
+    conjugates = a.dtype.kind == "c"
+    product = GemmArguments(a, b, conjugates and trans_a.conjugates,
+                            conjugates and trans_b.conjugates, alpha, beta, c, out,
+                            types.output, types.compute, epilogue, algorithm)
+    return Call(function, types, gathered, product, trans_a, trans_b, answer, shape, request.stream,
                 place.device is None and current_backend() != "emulator")
 
 
@@ -357,15 +354,6 @@ def _other_routine(function: str, product: str) -> str | None:
     return next((name for name in names if name in ROWS), None)
 
 
-def _check_ranks(function: str, arrays: ByName) -> None:
-    for name, x in arrays.items():
-        if x.ndim < 2:
-            raise ValueError(
-                f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
-                f"{x.shape}"
-            )
-
-
 def _shape_of(function: str, arrays: ByName,
               seen: tuple[Ints, Ints],
               trans: tuple[Transposition, Transposition]) -> Ints:
@@ -377,12 +365,10 @@ def _shape_of(function: str, arrays: ByName,
         )
         return ValueError(f"{function} {what}: {shapes}")
 
-    (*batch_a, m, k), (*batch_b, k_of_b, n) = seen
+    (m, k), (k_of_b, n) = (shape[-2:] for shape in seen)
     if k != k_of_b:
         raise refusal(f"multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b")
-    batches = {"a": tuple(batch_a), "b": tuple(batch_b)}
-    if "c" in arrays:
-        batches["c"] = arrays["c"].shape[:-2]
+    batches = {name: x.shape[:-2] for name, x in arrays.items() if name != "out"}
     try:
         batch = np.broadcast_shapes(*batches.values())
     except ValueError:
@@ -433,9 +419,9 @@ class _Use(NamedTuple):
 def _check_memory(call: Call) -> None:
     """Refuse results that cannot be written to their place, and operands that kernels cannot
     read."""
-    arrays = call.gathered.arrays
-    target = None if call.out is None else "out" if "out" in arrays else "c"
-    outputs = call.epilogue.outputs if call.epilogue else {}
+    arrays, given, epilogue = call.gathered.arrays, call.given, call.given.epilogue
+    target = None if given.out is None else "out" if "out" in arrays else "c"
+    outputs = epilogue.outputs if epilogue else {}
     if call.by_numpy and target is None and not outputs:
         return
     function, engine = call.function, call.engine
@@ -448,12 +434,10 @@ def _check_memory(call: Call) -> None:
                     f"cuteblas.copy({name})"
                 )
     # An operand of an epilogue may have the name of an argument, so these are not a mapping.
-    scalars = [(name, x) for name, x in (("alpha", call.alpha), ("beta", call.beta))
+    scalars = [(name, x) for name, x in (("alpha", given.alpha), ("beta", given.beta))
                if scalar_kind(x) == "device"]
-    fused = [] if call.epilogue is None else [(name, x)
-                                              for name, x in call.epilogue.operands.items()
-                                              if hasattr(x, "ndim")
-                                              and not isinstance(x, np.generic)]
+    fused = [] if epilogue is None else [(name, x) for name, x in epilogue.operands.items()
+                                         if hasattr(x, "ndim") and not isinstance(x, np.generic)]
     used = [_Use(name, engine.memory(x), whole=True, written=True) for name, x in outputs.items()]
     used += [_Use(name, memory, name in ("a", "b"), name == target)
              for name, memory in operands.items()]

@@ -18,13 +18,13 @@ from ..engines.replay.numpy import Compute
 from ..engines.replay.numpy import record as record_by_numpy
 from ..engines.replay.registry import Replayable, replays
 from ..functions.algorithms import NATIVE
-from ..functions.gemm import SOURCE, GemmArguments, gemm, gemm_by_numpy
+from ..functions.gemm import SOURCE, gemm, gemm_by_numpy
 from ..functions.host_gemm import gemm_of_host
 from .arguments import Arguments, Call, Request, prepare
 from .signatures import Routine
 from .types import Types
 
-__all__ = ["execute", "kernel_arguments", "perform", "record", "recordable", "replayable", "run",
+__all__ = ["execute", "perform", "record", "recordable", "replayable", "run",
            "where"]
 
 
@@ -53,37 +53,37 @@ def perform(operation: Callable[[Routine, Arguments], Any], row: Routine,
 
 def execute(call: Call, candidate: Replayable | None = None) -> Any:
     """Run a call that was checked, and record it if calls like it are replayed."""
-    named = kernel_arguments(call)
+    given = call.given
     if call.by_numpy:
-        stay = stays(call.a, call.b, call.out)
-        multiply = gemm_by_numpy if stay else gemm_of_host
-        result, extras = multiply(call.function, call.a, call.b, named)
-        if candidate is not None and stay and call.algorithm.precision in NATIVE \
-                and (compute := _compute_by_numpy(candidate, call, named)) is not None:
+        stay = stays(given.a, given.b, given.out)
+        result, extras = (gemm_by_numpy if stay else gemm_of_host)(call.function, given)
+        if candidate is not None and stay and given.algorithm.precision in NATIVE \
+                and (compute := _compute_by_numpy(candidate, call)) is not None:
             record_by_numpy(candidate, call.function, compute)
         return call.answered(result, extras)
     with where(call):
         run = Execution(call.function, call.engine)
-        result, extras = gemm(run, call.a, call.b, named)
+        result, extras = gemm(run, given)
         if candidate is not None:
-            record(run, candidate, call.alpha, call.beta, result)
+            record(run, candidate, given.alpha, given.beta, result)
     return call.answered(result, extras)
 
 
-def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -> Compute | None:
+def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:
     """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an
     array or was rounded."""
     *_rest, reads_c, kinds = candidate.head
-    if "device" in kinds or (_kind(call.alpha, np.ndarray), _kind(call.beta, np.ndarray)) != kinds:
+    given, types, shape, kind = call.given, call.types, call.shape, np.dtype(call.types.output)
+    if "device" in kinds or (_kind(given.alpha, np.ndarray),
+                             _kind(given.beta, np.ndarray)) != kinds:
         return None
-    types, shape, kind = call.types, call.shape, np.dtype(call.types.output)
-    plain = kinds == ("one", "zero") and not named.conj_a and not named.conj_b \
+    plain = kinds == ("one", "zero") and not given.conj_a and not given.conj_b \
         and types.operands == types.output == types.compute \
-        and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == shape[:-2]
-    multiply = Multiplication(shape, kind, np.dtype(types.compute), "F", named.conj_a,
-                              named.conj_b, plain).run
-    swaps_a, swaps_b, in_place = call.trans_a.swaps, call.trans_b.swaps, call.c is not None and not reads_c
-    flat = len(shape) == 2 and plain and call.c is None
+        and np.broadcast_shapes(given.a.shape[:-2], given.b.shape[:-2]) == shape[:-2]
+    multiply = Multiplication(shape, kind, np.dtype(types.compute), "F", given.conj_a,
+                              given.conj_b, plain).run
+    swaps_a, swaps_b, in_place = call.trans_a.swaps, call.trans_b.swaps, given.c is not None and not reads_c
+    flat = len(shape) == 2 and plain and given.c is None
 
     def compute(inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...]) -> Any:
         a, b = inputs[0], inputs[1]
@@ -98,21 +98,12 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -
     return compute
 
 
-def kernel_arguments(call: Call) -> GemmArguments:
-    """What the product of a call computes, in the words of :mod:`cuteblas.functions.gemm`."""
-    conjugates = call.a.dtype.kind == "c"
-    return GemmArguments(conjugates and call.trans_a.conjugates,
-                         conjugates and call.trans_b.conjugates,
-                         call.alpha, call.beta, call.c, call.out, call.types.output,
-                         call.types.compute, call.epilogue, call.algorithm)
-
-
 def where(call: Call) -> AbstractContextManager[None]:
     """The device and the stream of a call, made the current ones."""
     if call.place.device is None:
         return nullcontext()
     if call.stream is None:
-        return call.engine.on_device_of(call.a)
+        return call.engine.on_device_of(call.given.a)
     from ._cupy import in_stream
 
     return in_stream(call.stream, call.place.device)

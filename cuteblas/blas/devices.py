@@ -21,7 +21,6 @@ from ..functions.devices import (
 )
 from ..functions.gemm import gemm, refuse_self_overlap
 from .arguments import Call, Request, Transposition, read
-from .calls import kernel_arguments
 from .libraries import HOST, Gathered, Place
 from .types import Types, dtype_named
 
@@ -36,7 +35,8 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
             raise TypeError(f"{function} with devices= does not take {name}=")
     ordinals = as_devices(function, devices)
     call = _read(function, types, request)
-    a, b, c, of_host = call.a, call.b, call.out, call.place is HOST
+    given, of_host = call.given, call.place is HOST
+    a, b, c, reads_c = given.a, given.b, given.out, given.c is not None
     written = None if c is None else "out" if request.out is not None else "c"
     for x in () if written is None else (c,) if of_host else c.shards:
         refuse_self_overlap(function, written or "", engine_of(x).memory(x))
@@ -48,25 +48,23 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         raise ValueError(
             f"{function} writes {written} while it reads a and b, but they share memory"
         )
-    reads_c = call.c is not None
     if reads_c and (written is None or call.answer is not request.c):
-        if written is not None and shares_memory(c, (call.c,)):
+        if written is not None and shares_memory(c, (given.c,)):
             raise ValueError(
                 f"{function} writes out while it reads c, but they share memory: pass the same array twice"
             )
-        put(function, call.c, c)
-    named = kernel_arguments(call)
+        put(function, given.c, c)
 
     def multiply(x: Any, y: Any, z: Any) -> None:
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution
 
-        gemm(Execution(f"{function}: tiles", CUDA), x, y,
-             named._replace(c=z if reads_c else None, out=z))
+        gemm(Execution(f"{function}: tiles", CUDA),
+             given._replace(a=x, b=y, c=z if reads_c else None, out=z))
 
-    if call.alpha == 0:                             # A and B are not looked at, so they do not move
+    if given.alpha == 0:                            # A and B are not looked at, so they do not move
         a, b = (_without_sums(x, axis) for x, axis in ((a, -1), (b, -2)))
-    spread_product(function, ordinals, a, b, c, call.algorithm.precision, multiply, reads_c)
+    spread_product(function, ordinals, a, b, c, given.algorithm.precision, multiply, reads_c)
     if written is not None:
         return call.answer
     return c if len(c.shards) > 1 else c.shards[0]
@@ -85,7 +83,9 @@ def _read(function: str, types: Types | None, request: Request) -> Call:
                 f"{function} with devices= takes matrices, or stacks of them along one axis and of one length, but "
                 f"{name} has shape {x.shape}"
             )
-    return call if call.c is not None and call.beta != 0 else call._replace(c=None, beta=0)
+    given = call.given
+    return call if given.c is not None and given.beta != 0 else call._replace(
+        given=given._replace(c=None, beta=0))
 
 
 def _gathered(function: str, operands: ByName, needed: str) -> Gathered:
@@ -120,22 +120,22 @@ def _seen(way: Transposition, x: Any) -> Any:
 
 def _of_host(call: Call, ordinals: tuple[int, ...]) -> np.ndarray:
     """Compute a call on NumPy arrays: A B on the devices, and the rest on the host."""
-    function, types, alpha = call.function, call.types, call.alpha
-    precision = call.algorithm.precision
+    function, types, given = call.function, call.types, call.given
+    alpha, precision = given.alpha, given.algorithm.precision
     if not types.operands == types.output == types.compute:
         raise TypeError(
             f"{function} with devices= takes NumPy arrays only of types that are summed in the same type, but "
             f"{types.operands} is summed in {types.compute} into {types.output}; CuPy arrays may have any type"
         )
     kind = dtype_named(types.output)
-    out = call.out if call.out is not None else new_array(call.shape, kind, "F")
-    a, b = (x.conj() if way.conjugates and types.is_complex else x
-            for x, way in ((call.a, call.trans_a), (call.b, call.trans_b)))
-    if alpha == 1 and call.c is None:
+    out = given.out if given.out is not None else new_array(call.shape, kind, "F")
+    a, b = (x.conj() if conj else x
+            for x, conj in ((given.a, given.conj_a), (given.b, given.conj_b)))
+    if alpha == 1 and given.c is None:
         return matmul_of_host(function, a, b, out, ordinals, precision)
     product: Any = 0
     if alpha != 0:
         product = kind.type(alpha) * matmul_of_host(function, a, b, None, ordinals, precision)
     with np.errstate(all="ignore"):
-        out[...] = product if call.c is None else product + call.c * kind.type(call.beta)
+        out[...] = product if given.c is None else product + given.c * kind.type(given.beta)
     return out

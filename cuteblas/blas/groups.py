@@ -16,7 +16,7 @@ from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .arguments import Call, Request, prepare
-from .calls import execute, kernel_arguments, recordable, replayable, run, where
+from .calls import execute, recordable, replayable, run, where
 from .libraries import LISTS, Place
 
 __all__ = ["gemm_batched", "gemm_grouped"]
@@ -172,11 +172,10 @@ def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> lis
         else:
             with where(chosen[0]):
                 execution = Execution(chosen[0].function, chosen[0].engine)
-                prepared = [prepare_product(execution, call.a, call.b, kernel_arguments(call))
-                            for call in chosen]
+                prepared = [prepare_product(execution, call.given) for call in chosen]
                 answers = run_group(execution, prepared)
                 if len(candidates) == len(chosen) == len(calls):
-                    known = [recordable(each, call.alpha, call.beta)
+                    known = [recordable(each, call.given.alpha, call.given.beta)
                              for each, call in zip(candidates, calls, strict=True)]
                     if None not in known:
                         execution.record_group(known, [result for result, _further in answers])  # type: ignore[arg-type]
@@ -194,7 +193,9 @@ def _check_independence(function: str, calls: Sequence[Call]) -> None:
     ranges: list[tuple[int, int, int, bool, Memory]] = []
     for i, call in enumerate(calls):
         engine = call.engine
-        for array, written in ((call.a, False), (call.b, False), (call.c, False), (call.out, True)):
+        given = call.given
+        for array, written in ((given.a, False), (given.b, False), (given.c, False),
+                               (given.out, True)):
             if array is not None and array.size:
                 memory = engine.memory(array)
                 low, high = memory.span

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..engines.dispatch import own_call
-from ..engines.execution import Execution, plan_for
+from ..engines.execution import Execution
 from ..engines.memory import Ints, Memory
 from ..engines.settings import current_backend
+from ..engines.tuning import plan_for
 from ..functions.explain import Explanation
 from ..functions.gemm import finish, scalar_kind
 from ..functions.gemm import prepare as prepare_product
@@ -16,7 +17,7 @@ from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promote
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .arguments import Call, Request, prepare
-from .calls import execute, kernel_arguments, record, replayable, where
+from .calls import execute, record, replayable, where
 from .libraries import Place
 from .types import type_name
 
@@ -153,7 +154,7 @@ class GemmPlan:
             return execute(call)
         run = Execution("plan.execute", call.engine)
         with where(call):
-            product = prepare_product(run, call.a, call.b, kernel_arguments(call))
+            product = prepare_product(run, call.given)
             if not _fits(self.plan.problem, product.problem):
                 raise ValueError(
                     "this plan was made for another epilogue, or for epilogue operands of other layouts; "
@@ -166,7 +167,7 @@ class GemmPlan:
             run.count("calls", ran.family)
             finish(run, product)
             if candidate is not None:
-                record(run, candidate, call.alpha, call.beta, product.result)
+                record(run, candidate, call.given.alpha, call.given.beta, product.result)
         return call.answered(product.result, product.auxiliary)
 
     def _objection(self, call: Call) -> str | None:
@@ -186,9 +187,9 @@ class GemmPlan:
         for name, layout in given.items():
             if (refusal := planned[name].refusal(name, layout)) is not None:
                 return refusal
-        for name, was, kind in (("alpha", self.alpha, scalar_kind(call.alpha)),
-                                ("beta", self.beta, scalar_kind(call.beta))):
-            if was != kind and not (was == "value" and kind == "one") and (name == "alpha" or call.c is not None):
+        for name, was, kind in (("alpha", self.alpha, scalar_kind(call.given.alpha)),
+                                ("beta", self.beta, scalar_kind(call.given.beta))):
+            if was != kind and not (was == "value" and kind == "one") and (name == "alpha" or call.given.c is not None):
                 return f"was made for {name} = {_SCALARS[was]}, but it is {_SCALARS[kind]}"
         return None
 
@@ -260,26 +261,26 @@ def _planned(request: Request) -> GemmPlan:
     if (own := own_call(*request)) is not None:
         return own(_planned, (request,), {})
     call = prepare("plan", None, request, runs=False)
-    engine = call.engine
+    engine, given = call.engine, call.given
     with where(call):
-        product = prepare_product(Execution("plan", engine), call.a, call.b,
-                                  kernel_arguments(call))
-        chosen = plan_for(product.problem, engine.device(call.a))
+        product = prepare_product(Execution("plan", engine), given)
+        chosen = plan_for(product.problem, engine.device(given.a))
     options = {"dtype": call.types.output, "compute_dtype": call.types.compute,
-               **call.algorithm._asdict()}
+               **given.algorithm._asdict()}
     return GemmPlan(call.place, tuple(_layouts(call).items()),
                     OperandLayout.of(engine.memory(product.result), call.types.output),
-                    scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter,
-                    call.trans_b.letter, call.c is not None and call.c is call.out,
+                    scalar_kind(given.alpha), scalar_kind(given.beta), call.trans_a.letter,
+                    call.trans_b.letter, given.c is not None and given.c is given.out,
                     tuple(options.items()), chosen)
 
 
 def _layouts(call: Call) -> dict[str, OperandLayout]:
     """The layouts of the operands that a call was given, as the product sees them."""
-    engine = call.engine
-    given = {"a": call.a, "b": call.b, "c": call.c, "out": None if call.out is call.c else call.out}
+    engine, given = call.engine, call.given
+    arrays = {"a": given.a, "b": given.b, "c": given.c,
+              "out": None if given.out is given.c else given.out}
     return {name: OperandLayout.of(engine.memory(x), type_name(x.dtype))
-            for name, x in given.items() if x is not None}
+            for name, x in arrays.items() if x is not None}
 
 
 def _fits(planned: Any, given: Any) -> bool:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ from ..engines.execution import Execution
 from ..functions.gemm import gemm, gemm_by_numpy, new_matrices
 from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import Arguments, Call, Request, prepare
-from .calls import kernel_arguments, perform, where
+from .calls import perform, where
 from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 
@@ -136,25 +135,25 @@ def _updated(row: Routine, given: Arguments) -> Any:
     _check_shapes(row, given, first)
     call = prepare(row.name, row.types, Request(alpha, a, b, beta, given["c"], first, second,
                                                 given["overwrite_c"]))
-    if len(call.shape) != 2 or (twice and call.a.shape != call.b.shape[::-1]):
+    product = call.given
+    if len(call.shape) != 2 or (twice and product.a.shape != product.b.shape[::-1]):
         raise ValueError(
-            f"{row.name} takes matrices of one shape, got {call.a.shape} and {call.b.shape[::-1]}"
+            f"{row.name} takes matrices of one shape, got {product.a.shape} and {product.b.shape[::-1]}"
         )
     with where(call):
         target = _target(call)
-        if hermitian and call.c is not None:
+        if hermitian and product.c is not None:
             _without_imaginary_diagonal(target)
-        multiply: Callable[..., Any] = partial(gemm_by_numpy, call.function)
-        if not call.by_numpy:
-            multiply = partial(gemm, Execution(call.function, call.engine))
-        named = kernel_arguments(call)._replace(c=None if call.c is None else target, out=target,
-                                                triangle=part, hermitian=hermitian and not twice)
-        multiply(call.a, call.b, named)
+        multiply = partial(gemm_by_numpy, call.function) if call.by_numpy \
+            else partial(gemm, Execution(call.function, call.engine))
+        product = product._replace(c=None if product.c is None else target, out=target,
+                                   triangle=part, hermitian=hermitian and not twice)
+        multiply(product)
         if twice:               # the factor and the operands of the first product, exchanged
             arrays = call.gathered.arrays
             a, b = call.trans_a.view(arrays["b"]), call.trans_b.view(arrays["a"])
-            alpha = call.alpha.conjugate() if hermitian else call.alpha
-            multiply(a, b, named._replace(alpha=alpha, beta=1, c=target))
+            alpha = product.alpha.conjugate() if hermitian else product.alpha
+            multiply(product._replace(a=a, b=b, alpha=alpha, beta=1, c=target))
         if hermitian:         # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
     return call.answered(target, {})
@@ -162,10 +161,10 @@ def _updated(row: Routine, given: Arguments) -> Any:
 
 def _target(call: Call) -> Any:
     """The array to update: ``c`` itself, a copy of it, or zeros."""
-    if call.out is not None:
-        return call.out
+    if call.given.out is not None:
+        return call.given.out
     target = call.engine.empty(new_matrices(call.shape, dtype_named(call.types.output), "F"))
-    target[...] = 0 if call.c is None else call.c
+    target[...] = 0 if call.given.c is None else call.given.c
     return target
 
 

@@ -11,7 +11,7 @@ from ..layout import Layout, size
 from ..layout.banks import BANK_BYTES, bank_of
 from ..planning import Plan
 from ..planning.pages import owners
-from ..tutorial.transpose import TILE, SharedConfig
+from ..tutorial.transpose import TILE, TutorialTransposeConfig
 from .terminal import Paint, side_by_side
 
 __all__ = ["picture"]
@@ -23,7 +23,7 @@ _WARP = 32
 
 def picture(plan: Plan, paint: Paint) -> list[str]:
     """The picture that goes with a plan; no lines if there is none."""
-    if isinstance(plan.config, SharedConfig):
+    if isinstance(plan.config, TutorialTransposeConfig) and plan.config.shared is not None:
         return _element_picture(plan.config, paint)
     if isinstance(plan.config, TransposeConfig):
         return _bank_picture(plan.config, paint)
@@ -92,7 +92,7 @@ def _banks(layouts: Mapping[str, Any], rows: Sequence[str], columns: Sequence[st
     return side_by_side(tables)
 
 
-def _element_picture(config: SharedConfig, paint: Paint) -> list[str]:
+def _element_picture(config: TutorialTransposeConfig, paint: Paint) -> list[str]:
     """The bank of shared memory of each element of a tile: in plain rows, and as a tutorial's
     transpose lays it out."""
     step = max(1, BANK_BYTES // config.item)                          # elements of a bank

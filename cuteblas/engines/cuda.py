@@ -110,6 +110,14 @@ _MOST_TIMED, _TIMED_S = 10, 0.01  # launches and seconds
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
 
+def _plan_for(problem: Any, device: DeviceInfo) -> Plan:
+    from .tuning import plan_for
+
+    plan = plan_for(problem, device)
+    _planned.add((problem, device))
+    return plan
+
+
 def _make_ready(make: Callable[[], Plan], ordinal: int) -> None:
     from ..runtime.loading import are_compiled
 
@@ -191,8 +199,8 @@ class Cuda:
         """Make the device of an array the current one."""
         return on_device_of(x)
 
-    def plan(self, problem: Any, x: Any, make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
-        """The plan that a planner makes of a problem on the device of an array.
+    def plan(self, problem: Any, x: Any) -> Plan:
+        """The plan for a problem on the device of an array.
 
         Raises
         ------
@@ -201,14 +209,9 @@ class Cuda:
         """
         key = problem, self.device(x)
         if not _waits.get() and key not in _planned:
-            raise Compiling(later(_make_ready, lambda: self._made(key, make), x.data.device_id,
+            raise Compiling(later(_make_ready, lambda: _plan_for(*key), x.data.device_id,
                                   expected=_PLANNED))
-        return self._made(key, make)
-
-    def _made(self, key: tuple[Any, DeviceInfo], make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
-        plan = make(*key)
-        _planned.add(key)
-        return plan
+        return _plan_for(*key)
 
     def empty(self, like: Memory) -> Any:
         """A new array from CuPy's allocator."""

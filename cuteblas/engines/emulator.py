@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ class Emulator:
     on_host, moves, runs = True, False, True
     out_of_memory: Any = ()
 
-    def memory(self, x: np.ndarray) -> Memory:
+    def memory(self, x: Any) -> Memory:
         """The memory of an array."""
         return Memory(x.shape, x.strides, x.dtype, x.__array_interface__["data"][0],
                       x.flags.writeable)
@@ -42,9 +42,11 @@ class Emulator:
         """Nothing to do."""
         return nullcontext()
 
-    def plan(self, problem: Any, x: np.ndarray, make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
-        """The plan that a planner makes of a problem."""
-        return make(problem, self.device(x))
+    def plan(self, problem: Any, x: np.ndarray) -> Plan:
+        """The plan for a problem."""
+        from .tuning import plan_for
+
+        return plan_for(problem, self.device(x))
 
     def empty(self, like: Memory) -> np.ndarray:
         """A new array, aligned to 16 bytes."""
@@ -60,7 +62,7 @@ class Emulator:
         return as_strided(x, shape, strides)
 
     def number(self, value: np.ndarray) -> np.ndarray:
-        """The array itself."""
+        """A 0-d array with the element of one: itself."""
         return value
 
     def identity(self, extent: int, dtype: np.dtype) -> np.ndarray:
@@ -69,16 +71,19 @@ class Emulator:
 
     def run(self, plan: Plan, arrays: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
-        """Run a plan in the emulator."""
+        """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by
+        role."""
         from .. import emulator
 
         emulator.run(plan, arrays, alpha, beta, numbers=numbers)
 
     def seconds(self, plan: Plan, arrays: Mapping[str, np.ndarray], *scalars: Any) -> float | None:
         """None: the emulator's time says nothing of a GPU's."""
+        return None
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[np.ndarray]) -> None:
-        """Run a plan for many problems in the emulator."""
+        """Run a plan for many problems: its table, and the arrays that the addresses in it belong
+        to."""
         from .. import emulator
 
         emulator.run(plan, {"table": table}, reached=[x for x in reached if x.size])

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from threading import Condition
 from typing import Any
 
-import cupy
 import numpy as np
 
 from ..planning.streaming import Extents, Schedule, Tile
 from ..runtime.peers import peers
-from .host_cuda import Crossing, dense, native
+from .cuda import CUDA
+from .host_cuda import Crossing, compact
 from .peer_copies import copy_box
 
 __all__ = ["Abandoned", "Exchange"]
@@ -55,8 +55,7 @@ class Exchange:
 
     def begin(self, way: Crossing, part: np.ndarray) -> tuple[Any, list[Any]]:
         """A panel on this device, and what brings this device's part of it."""
-        strides = dense(part.shape, part.strides, part.itemsize)
-        there = cupy.ndarray(part.shape, native(part.dtype), cupy.cuda.alloc(part.nbytes), strides)
+        there = CUDA.empty(compact(part))
         before, at = len(way.uploads), self._devices.index(way.ring.link.ordinal)
         way.send(self._cut(part, there, at), self._cut(there, there, at).data)
         return there, way.uploads[before:]

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..planning.problem import (
-    ContractionProblem,
-    CopyProblem,
-    DeviceInfo,
-    GemmProblem,
-    ReductionProblem,
-)
+from ..planning.problem import ContractionProblem, GemmProblem
 from .counters import tally
 from .elementwise import (
     cast_by_kernels,
@@ -32,32 +26,17 @@ from .elementwise import (
     scaled_of,
 )
 from .engine import Engine
-from .memory import Memory, overlap, same_elements, strides_by_order, without_imaginary_part
+from .memory import Memory, new_memory, overlap, same_elements, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
 from .replay.recording import Recorder, listeners
-from .tuning import fastest, measured
+from .tuning import Problem, fastest, plan_for
 
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
     from ..planning.plan import Plan
     from .replay.registry import Replayable
 
-__all__ = ["Execution", "plan_for"]
-
-Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem
-_PLANNERS: dict[type, str] = {GemmProblem: "plan_gemm", CopyProblem: "plan_copy",
-                              ContractionProblem: "plan_contraction",
-                              ReductionProblem: "plan_reduction"}
-
-
-def plan_for(problem: Problem, device: DeviceInfo) -> Plan:
-    """The plan for a problem on a device, the fastest if some were timed.
-
-    Planning is imported by the first call.
-    """
-    from .. import planning
-
-    return measured(getattr(planning, _PLANNERS[type(problem)])(problem, device))
+__all__ = ["Execution"]
 
 
 class Execution:
@@ -120,7 +99,7 @@ class Execution:
     # -- plans -------------------------------------------------------------------------------------
     def plan(self, problem: Problem, x: Any) -> Plan:
         """The plan for a problem on the device of an array."""
-        return self.engine.plan(problem, x, plan_for)
+        return self.engine.plan(problem, x)
 
     def run(self, problem: Problem, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
@@ -187,8 +166,7 @@ class Execution:
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
         """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy
         kernels or a named one."""
-        source = self.memory(a)
-        target = self.empty(replace(source, strides=strides_by_order(source, order)))
+        target = self.empty(new_memory(self.memory(a), order))
         self.move(a, target, variant, purpose)
         return target
 
@@ -222,9 +200,7 @@ class Execution:
         if target.whole_elements:
             self._cast(dst, src)
         else:
-            between = self.empty(
-                replace(target, strides=strides_by_order(replace(target, strides=src.strides), "K"))
-            )
+            between = self.empty(new_memory(replace(target, strides=src.strides), "K"))
             self._cast(between, src)
             self.move(between, dst, purpose=_ALIGNMENT)
 
@@ -276,7 +252,7 @@ class Execution:
         """Write a function of the elements of CuPy arrays of one shape, by our kernels."""
         if not out.size:
             return
-        shifted = self.engine.shifted  # type: ignore[attr-defined]    # which NumPy's arrays do not need
+        shifted = self.engine.shifted  # type: ignore[union-attr]    # which NumPy's arrays do not need
         for problem, shifts in elementwise_parts(graph, self.memory(out),
                                                  {name: self.memory(x)
                                                   for name, x in operands.items()}):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from .memory import Memory, array_at, contiguous_strides
 from .reuse import empty_array
 from .settings import hashes_arrays, keeps_arrays
 
-__all__ = ["FEW_BYTES", "Crossing", "carry", "crossing", "current_home", "current_ring", "dense",
+__all__ = ["FEW_BYTES", "Crossing", "carry", "compact", "crossing", "current_home", "current_ring",
            "free_bytes", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
@@ -139,27 +140,27 @@ class _Image(NamedTuple):
 
     Attributes
     ----------
-    key : tuple
-        What equal images have in common.
     nbytes : int
         Of the device.
-    low, high : int
-        The addresses of the region on the host; of no meaning for elements that are packed.
-    packed : numpy.ndarray or None
-        The elements in the order in which they are packed.
     strides : tuple of int
         In bytes, on the device.
     first : int
         The bytes before the first element.
+    low, high : int
+        The addresses of the region on the host.
+    packed : numpy.ndarray or None
+        The elements in the order in which they are packed, if they are.
+    key : tuple
+        What images have in common whose packed elements are the same.
     """
 
-    key: tuple[Any, ...]
     nbytes: int
-    low: int
-    high: int
-    packed: np.ndarray | None
     strides: tuple[int, ...]
-    first: int
+    first: int = 0
+    low: int = 0
+    high: int = 0
+    packed: np.ndarray | None = None
+    key: tuple[Any, ...] = ()
 
 
 def _image(x: np.ndarray) -> _Image:
@@ -169,16 +170,12 @@ def _image(x: np.ndarray) -> _Image:
     memory = HOST_CUDA.memory(x)
     low, high = memory.span
     if not x.size:
-        return _Image(("nothing",), 0, 0, 0, None, x.strides, 0)
+        return _Image(0, x.strides)
     given = enumerate(zip(x.strides, x.shape, strict=True))
     modes = sorted(((abs(s), n, axis) for axis, (s, n) in given if s and n > 1), reverse=True)
-    elements = 1
-    for _stride, n, _axis in modes:
-        elements *= n
-    nbytes = elements * x.itemsize
+    nbytes = prod(n for _stride, n, _axis in modes) * x.itemsize
     if high - low <= nbytes and x.dtype.isnative:
-        start, end = memory.address + low, memory.address + high
-        return _Image(("region",), high - low, start, end, None, x.strides, -low)
+        return _Image(high - low, x.strides, -low, memory.address + low, memory.address + high)
     axes = [axis for *_mode, axis in modes]
     moved = [slice(None, None, -1) if s < 0 else slice(None) if s else slice(0, 1)
              for s in x.strides]
@@ -189,8 +186,8 @@ def _image(x: np.ndarray) -> _Image:
     for axis, stride in zip(axes, contiguous_strides(packed.shape, x.itemsize), strict=True):
         strides[axis] = stride if x.strides[axis] > 0 else -stride
     first = sum(-s * (n - 1) for s, n in zip(strides, x.shape, strict=True) if s < 0)
-    key = "elements", memory.address + low, tuple((s, n) for s, n, _axis in modes), x.dtype.str
-    return _Image(key, nbytes, 0, 0, packed, tuple(strides), first)
+    key = memory.address + low, tuple((s, n) for s, n, _axis in modes), x.dtype.str
+    return _Image(nbytes, tuple(strides), first, packed=packed, key=key)
 
 
 def bytes_at(address: int, nbytes: int) -> np.ndarray:
@@ -290,7 +287,8 @@ class Crossing:
                 memory = moved[low][1] + (image.low - low)
             else:
                 if image.key not in packed:
-                    packed[image.key] = self._send_packed(image.packed)
+                    packed[image.key] = cupy.cuda.alloc(image.nbytes)
+                    self.send(image.packed, packed[image.key])
                 memory = packed[image.key]
             dtype = native(x.dtype)
             found.append(cupy.ndarray(x.shape, dtype, memory + image.first, image.strides))
@@ -312,11 +310,6 @@ class Crossing:
         self.ring.link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
         return there
 
-    def _send_packed(self, x: np.ndarray) -> Any:
-        memory = cupy.cuda.alloc(x.nbytes)
-        self.send(x, memory)
-        return memory
-
     def send(self, x: np.ndarray, memory: Any, hashes: np.ndarray | None = None) -> None:
         """Begin to move elements, which are contiguous on the device."""
         self.uploads.append(self.ring.upload(x, memory.ptr, self.streams, hashes))
@@ -329,8 +322,7 @@ class Crossing:
             if here is out:
                 self._targets.append((out, there))
                 return there
-        like = Memory(out.shape, dense(out.shape, out.strides, out.itemsize), native(out.dtype))
-        there = CUDA.empty(like)
+        there = CUDA.empty(compact(out))
         self._targets.append((out, there))
         return there
 
@@ -340,8 +332,7 @@ class Crossing:
         for here, there in (*self._targets, *self._pairs):
             if result is there:
                 return here
-        new = empty_array(result.shape, result.dtype,
-                          dense(result.shape, result.strides, result.itemsize))
+        new = empty_array(result.shape, result.dtype, compact(result).strides)
         self._targets.append((new, result))
         return new
 
@@ -381,11 +372,11 @@ class Crossing:
         first."""
         if not here.size:
             return
-        like = dense(here.shape, here.strides, here.itemsize)
-        if there.dtype != native(here.dtype) or any(
-            s != t for s, t, n in zip(there.strides, like, here.shape, strict=True) if n > 1
+        like = compact(here)
+        if there.dtype != like.dtype or any(
+            s != t for s, t, n in zip(there.strides, like.strides, here.shape, strict=True) if n > 1
         ):
-            copied = CUDA.empty(Memory(there.shape, like, native(here.dtype)))
+            copied = CUDA.empty(like)
             run = Execution("download", CUDA)
             run.count = lambda kind, detail: None      # type: ignore[method-assign]
             run.assign(copied, there)
@@ -427,10 +418,11 @@ def native(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Strides without gaps, with the axes in the order that ``strides`` have."""
-    return contiguous_strides(shape, itemsize,
-                              sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])))
+def compact(x: Any) -> Memory:
+    """Memory for the elements of an array, or for those of a part of it: without gaps, the axes in
+    the same order, in the byte order of the machine."""
+    axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+    return Memory(x.shape, contiguous_strides(x.shape, x.itemsize, axes), native(x.dtype))
 
 
 def current_home() -> _Home:

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Ints", "Memory", "array_at", "contiguous_strides", "is_contiguous", "overlap",
-           "overlaps_itself", "same_elements", "shadow", "strides_by_order",
-           "without_imaginary_part"]
+__all__ = ["Ints", "Memory", "array_at", "contiguous_strides", "is_contiguous", "new_memory",
+           "overlap", "overlaps_itself", "same_elements", "shadow", "without_imaginary_part"]
 
 Ints = tuple[int, ...]
 """Extents, strides, axes or positions."""
@@ -175,16 +174,16 @@ def is_contiguous(x: Memory, order: str) -> bool:
                               if n > 1)
 
 
-def strides_by_order(x: Memory, order: str) -> Ints:
-    """Strides in bytes of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"``
-    or ``"K"``."""
+def new_memory(x: Memory, order: str) -> Memory:
+    """The memory of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"`` or
+    ``"K"``; it has no address."""
     axes = list(range(len(x.shape)))
     unlike = order in "AK" and not is_contiguous(x, "C")
     if order == "F" or (unlike and is_contiguous(x, "F")):
         axes.reverse()
     elif order == "K" and unlike:
         axes.sort(key=lambda axis: -abs(x.strides[axis]))
-    return contiguous_strides(x.shape, x.dtype.itemsize, axes)
+    return Memory(x.shape, contiguous_strides(x.shape, x.dtype.itemsize, axes), x.dtype)
 
 
 def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:

@@ -14,7 +14,7 @@ from ..planning.problem import merged
 from ..runtime.peers import Lane, Mode, Peers
 from .cuda import CUDA, spare_memory
 from .execution import Execution
-from .memory import Memory, strides_by_order
+from .memory import Memory, new_memory
 
 __all__ = ["Stream", "assign", "copy_box", "hold"]
 
@@ -92,23 +92,22 @@ def _by_kernels(between: Peers, lane: Stream, target: tuple[int, Any],
     if to == origin:
         _move(between, lane, to, src, dst)
         return
-    strides = strides_by_order(Memory(dst.shape, dst.strides, dst.dtype), "K")
-    packed = _made(between, lane, origin, dst.shape, dst.dtype, strides)
+    like = new_memory(Memory(dst.shape, dst.strides, dst.dtype), "K")
+    packed = _made(between, lane, origin, like)
     _move(between, lane, origin, src, packed)
-    if dst.strides == strides:
+    if dst.strides == like.strides:
         copy_box(between, lane, target, (origin, packed))
     else:
-        landed = _made(between, lane, to, dst.shape, dst.dtype, strides)
+        landed = _made(between, lane, to, like)
         copy_box(between, lane, (to, landed), (origin, packed))
         _move(between, lane, to, landed, dst)
     between.wait(origin, "kernels", between.record(*lane))      # before the memory is used again
 
 
-def _made(between: Peers, lane: Stream, device: int, shape: tuple[int, ...], dtype: np.dtype,
-          strides: tuple[int, ...]) -> Any:
+def _made(between: Peers, lane: Stream, device: int, like: Memory) -> Any:
     """A new array for what a lane copies from now on."""
     with between.on(device):
-        new = CUDA.empty(Memory(shape, strides, dtype))
+        new = CUDA.empty(like)
     between.wait(*lane, between.record(device, "kernels"))
     return new
 

@@ -355,6 +355,8 @@ def host_engine() -> Engine:
 
 def _reason_for(work: Work) -> tuple[bool, str]:
     """Whether a call runs on the GPU, and why in a few words."""
+    from ..planning.floors import duration
+
     where = current_backend()
     if where == "cuda":
         return True, "backend('cuda')"
@@ -363,19 +365,15 @@ def _reason_for(work: Work) -> tuple[bool, str]:
     if not _possible():
         return False, "there is no GPU"
     here, there = work.seconds()
-    times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU ({_rates(work)})"
+    times = f"expected: {duration(here)} on the host, {duration(there)} by way of the GPU ({_rates(work)})"
     if work.kept:
         times += f"; {work.kept / 1e6:.3g} MB of the operands are there"
     if work.hashed:
         times += f", {work.hashed / 1e6:.3g} MB of which are compared by their hashes"
     if there >= here or _started:
         return there < here, times
-    started = "is being started" if _starting is not None else f"starts when calls like this would have saved {_time(_GAIN)}"
+    started = "is being started" if _starting is not None else f"starts when calls like this would have saved {duration(_GAIN)}"
     return False, f"{times}; CUDA {started}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
 def _start_and_make_ready() -> None:

@@ -11,13 +11,13 @@ import numpy as np
 
 from .._dtypes import element_of
 from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
-from .memory import Ints, Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
+from .memory import Ints, Memory, new_memory, overlap, overlaps_itself
 
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["Matrix", "Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem",
-           "matrix", "new", "readable", "writable"]
+           "matrix", "readable", "writable"]
 
 # The widest word that kernels move, in bytes.
 _WORD = 16
@@ -46,12 +46,6 @@ class Staged:
     reason: str | None = None
 
 
-def new(shape: Ints, strides: Ints, dtype: np.dtype,
-        reason: str | None = None) -> Staged:
-    """Memory that is to be allocated."""
-    return Staged(Memory(shape, strides, dtype), reason)
-
-
 def _unfit(x: Memory, dtype: np.dtype) -> str | None:
     if x.dtype != dtype:
         return f"is {x.dtype}, computed in {dtype}"
@@ -61,7 +55,7 @@ def _unfit(x: Memory, dtype: np.dtype) -> str | None:
 def readable(x: Memory, dtype: np.dtype) -> Staged:
     """An input as kernels of that type can read it."""
     reason = _unfit(x, dtype)
-    return Staged(x) if reason is None else new(x.shape, strides_by_order(replace(x, dtype=dtype), "K"), dtype, reason)
+    return Staged(x if reason is None else new_memory(replace(x, dtype=dtype), "K"), reason)
 
 
 def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
@@ -71,9 +65,7 @@ def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
         reason = "shares memory with an input"
     if reason is None and overlaps_itself(out):
         reason = "shares memory with itself"
-    return Staged(out) if reason is None else new(out.shape,
-                                                  contiguous_strides(out.shape, dtype.itemsize),
-                                                  dtype, reason)
+    return Staged(out if reason is None else new_memory(replace(out, dtype=dtype), "C"), reason)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ..planning.sharding import (
 from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
-from .memory import Memory, strides_by_order
+from .memory import Memory, new_memory
 from .peer_copies import Stream, copy_box, hold
 from .sharded import ShardedArray
 
@@ -194,7 +194,7 @@ class _Runner:
         if slot is None:
             return x[piece.inside]
         return cupy.ndarray(panel.shape, x.dtype, slot.memory,
-                            strides_by_order(Memory(panel.shape, x.strides, x.dtype), "K"))
+                            new_memory(Memory(panel.shape, x.strides, x.dtype), "K").strides)
 
     def _copy(self, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> Any:
         """Begin a copy, and say when it ends."""

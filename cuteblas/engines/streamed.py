@@ -22,9 +22,8 @@ from .counters import tally
 from .cuda import CUDA
 from .exchange import Abandoned, Exchange
 from .execution import Execution
-from .host_cuda import Crossing, crossing, current_ring, dense, free_bytes, native
+from .host_cuda import Crossing, compact, crossing, current_ring, free_bytes
 from .keeping import expected
-from .memory import Memory
 from .placement import gpu_seconds
 from .settings import workspace_limit
 
@@ -168,9 +167,7 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
     bool
         ``True`` if it is done, ``False`` if there are no parts.
     """
-    if not a.size or np.may_share_memory(a, new):
-        return False
-    if not a.ndim:
+    if not a.size or not a.ndim or np.may_share_memory(a, new):
         return False
     axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i]))
                                              * a.shape[i], abs(new.strides[i])))
@@ -341,8 +338,8 @@ class _Streamed:
                     self._leave(here, sum_so_far)
                     sum_so_far = None
             else:
-                target = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype))) \
-                    if self.whole is None else call.result.part(tile, self.whole)
+                target = CUDA.empty(compact(here)) if self.whole is None \
+                    else call.result.part(tile, self.whole)
                 call.compute(there, target)
                 self._leave(here, target)
                 del target

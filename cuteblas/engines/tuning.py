@@ -18,13 +18,25 @@ from typing import TYPE_CHECKING, Any
 from .._cache import cache_directory, find, keep
 from .._forks import surviving
 from ..planning.floors import duration
+from ..planning.problem import (
+    ContractionProblem,
+    CopyProblem,
+    DeviceInfo,
+    GemmProblem,
+    ReductionProblem,
+)
 from .counters import tally
 from .settings import planned_under_the_limit
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
 
-__all__ = ["fastest", "measured", "tune", "tuning_state"]
+__all__ = ["Problem", "fastest", "plan_for", "tune", "tuning_state"]
+
+Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem
+_PLANNERS: dict[type, str] = {GemmProblem: "plan_gemm", CopyProblem: "plan_copy",
+                              ContractionProblem: "plan_contraction",
+                              ReductionProblem: "plan_reduction"}
 
 _TIMED = 3                              # plans for a problem
 _MARGIN = 0.98                          # of the time of planning's choice, which another must reach
@@ -89,7 +101,17 @@ def tuning_state() -> str:
     return f"{_on}"
 
 
-def measured(plan: Plan) -> Plan:
+def plan_for(problem: Problem, device: DeviceInfo) -> Plan:
+    """The plan for a problem on a device, the fastest if some were timed.
+
+    Planning is imported by the first call.
+    """
+    from .. import planning
+
+    return _measured(getattr(planning, _PLANNERS[type(problem)])(problem, device))
+
+
+def _measured(plan: Plan) -> Plan:
     """The fastest plan for the problem of a plan, if some were timed, or that plan."""
     if (key := (plan.problem, plan.device)) not in _known:
         if len(_known) >= _MOST_KNOWN:
@@ -106,7 +128,7 @@ def fastest(plan: Plan, timer: Callable[[Plan], float | None]) -> Plan | None:
     if not _on or plan.measured or not _has_alternatives(plan):
         return plan
     with _lock:
-        if (found := measured(plan)).measured:
+        if (found := _measured(plan)).measured:
             return found
         plans: dict[str, Plan] = {}
         times: dict[str, float] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call
-from ..engines.memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
+from ..engines.memory import Memory, new_memory, overlaps_itself, without_imaginary_part
 from ..engines.placement import copy_work, offload, stays
 from ..engines.replay.registry import replays
 from ..engines.reuse import empty_array
@@ -153,7 +153,7 @@ def _arranged(function: str, resolved: Resolved, order: str, variant: str | None
     """A new array with the elements of an array in an order; ``stay`` makes it on the host."""
     if resolved.engine.moves:
         (array,), (memory,) = resolved.arrays, resolved.memories
-        new = empty_array(array.shape, array.dtype, strides_by_order(memory, order))
+        new = empty_array(array.shape, array.dtype, new_memory(memory, order).strides)
         return _offloaded(function, array, new, variant, stay)
     with resolved.running(function) as (run, (a,)):
         new = run.new_like(a, order, variant)
@@ -352,8 +352,7 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
             return getattr(CUDA.library, function)(without_imaginary_part(run.aligned(a), dtype),
                                                    dtype)
         source = a if a.ndim else run.derived(a.reshape(1), a)
-        memory = replace(run.memory(source), dtype=dtype)
-        new = run.empty(replace(memory, strides=strides_by_order(memory, order)))
+        new = run.empty(new_memory(replace(run.memory(source), dtype=dtype), order))
         run.assign(new, source)
         run.count("calls", reason)
         if records:

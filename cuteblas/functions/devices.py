@@ -257,7 +257,7 @@ def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> 
 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     """The expected time of a product on one device."""
-    from ..engines.execution import plan_for
+    from ..engines.tuning import plan_for
     from ..planning.floors import floor_of
     from .staging import stage
 

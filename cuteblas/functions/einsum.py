@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import ByName, kind_of, own_call, own_types
+from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
 from ..engines.replay.registry import replays
@@ -132,8 +132,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                     result = np.einsum(*operands)
                 else:
                     program = _programs.get(_key_of_arrays(operands[0], arrays))
-                    result = np.einsum(*operands) if program is _LOOP else \
-                        _on_host(operands, *arrays) if program is None else program.run(arrays)
+                    result = _on_host(operands, *arrays) if program is None else program(arrays)
             else:
                 result = _on_host(operands, *arrays, optimize=optimize, out=out)
             _by_numpy.tick()
@@ -147,14 +146,13 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant,
                         **arguments)
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native  # type: ignore[return-value]
-    if not operands:
-        return np.einsum(*operands)                 # type: ignore[arg-type]  # NumPy's to refuse
-    if len(operands) == 1 and type(operands[0]) is not str:
-        alone: Any = operands[0]
-        np.einsum(np.zeros(np.shape(alone)), optimize=optimize)         # which refuses it
-    arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)
+    if not (arrays := operands_of(operands)):       # NumPy's to refuse
+        alone: Any = operands
+        shown: Any = (x if isinstance(x, str) else np.zeros(np.shape(x)) for x in alone)
+        return np.einsum(*shown, optimize=optimize)
+    algorithm = checked_algorithm(precision, variant)
     head: Hashable = None
-    replay = replays[type(arrays[0])] if arrays else None
+    replay = replays[type(arrays[0])]
     if replay is not None and type(operands[0]) is str:
         head = ("einsum", algorithm, operands[0]) if optimize is False and not arguments else \
             key_of({"optimize": optimize, **arguments}, "einsum", algorithm, operands[0])
@@ -268,11 +266,9 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     ['einsum_path', (1, 2), (0, 1)]
     """
     arrays = operands_of(operands)
-    unread = [kind_of(x) == "cupy" or type(x) in own_types for x in arrays]
-    if any(unread):
-        shown = (stand_in(Memory(x.shape, (), np.dtype(bool))) if hidden else x
-                 for x, hidden in zip(arrays, unread, strict=True))
-        operands = with_operands(operands, [*shown])
+    operands = with_operands(operands, [
+        stand_in(Memory(x.shape, (), np.dtype(bool)))
+        if kind_of(x) == "cupy" or type(x) in own_types else x for x in arrays])
     if isinstance(optimize, str) and (optimize == "auto"
                                       or (optimize == "optimal" and len(arrays) > _MOST_FOR_NUMPY)):
         subscripts = read(operands, [np.shape(x) for x in operands_of(operands)])
@@ -296,7 +292,8 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
 
 
 # -- NumPy arrays by NumPy -------------------------------------------------------------------------
-_programs: dict[Any, Any] = {}                  # by all of a call that decides what it does
+_programs: dict[Any, Func] = {}
+"""Functions of the operands and ``out``, by all of a call that decides what it does."""
 _MOST_PROGRAMS = 4096
 _small: set[tuple[Any, ...]] = set()
 """Subscripts and shapes of calls with two operands and few products, which NumPy's plain loop
@@ -323,23 +320,20 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
                   for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
     every = arrays if out is None else [*arrays, out]
-    if any(type(x) is not np.ndarray for x in every):
-        return _by_numpys_loops(operands, arrays, optimize, out, arguments)
-    how = () if optimize is False and not arguments and out is None else (
-        _key(optimize, arguments), None if out is None else out.flags.writeable)
+    if text is None or any(type(x) is not np.ndarray for x in every):
+        return _by_numpys_loops(operands, optimize, arguments, arrays, out)
+    how: tuple[Any, ...] = ()
+    if optimize is not False or arguments or out is not None:
+        how = _key(optimize, arguments), out is not None and out.flags.writeable
     key = _key_of_arrays(text, every, *how)
-    program = _programs.get(key, _UNKNOWN)
-    if program is _UNKNOWN:
-        program = _program(operands, arrays, optimize, out, arguments)
-        if _NO_KEY not in how:
+    program = _programs.get(key)
+    if program is None:
+        program = _program(text, arrays, optimize, out, arguments)
+        if None not in how:
             if len(_programs) >= _MOST_PROGRAMS:
                 _programs.clear()
             _programs[key] = program
-    if program is _LOOP:
-        return np.einsum(*with_operands(operands, arrays), out=out, **arguments)
-    if program is None:
-        return _by_numpys_loops(operands, arrays, optimize, out, arguments)
-    return program.run(arrays, out)
+    return program(arrays, out)
 
 
 def _is_converted(x: Any) -> bool:
@@ -347,11 +341,8 @@ def _is_converted(x: Any) -> bool:
     return kind_of(x) in ("scalar", "like") and not hasattr(type(x), "__array_function__")
 
 
-_NO_KEY, _LOOP, _UNKNOWN = object(), object(), object()
-
-
 def _key(optimize: Any, arguments: ByName) -> Any:
-    """All of a call besides its arrays and subscripts as part of a key; ``_NO_KEY`` if that cannot
+    """All of a call besides its arrays and subscripts as part of a key; ``None`` if that cannot
     be."""
     named = dict(arguments)
     kind = named.get("dtype")
@@ -359,12 +350,11 @@ def _key(optimize: Any, arguments: ByName) -> Any:
                                       and issubclass(kind, (np.generic, int, float, complex))):
         kind = np.dtype(kind)
         named["dtype"] = (kind.str, kind.num)
-    key = key_of({"optimize": optimize, **named})
-    return _NO_KEY if key is None else key
+    return key_of({"optimize": optimize, **named})
 
 
-def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any,
-                     arguments: ByName) -> Any:
+def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
+                     arrays: Sequence[Any], out: Any = None) -> Any:
     """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked
     for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
@@ -390,22 +380,30 @@ def _is_default(optimize: Any) -> bool:
     return optimize is False or (isinstance(optimize, str) and optimize == "auto")
 
 
-def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any,
-             out: np.ndarray | None, arguments: ByName) -> Any:
-    """What a call on NumPy arrays does: a program, NumPy's plain loop, or what NumPy makes of it
-    (``None``).
+def _plain_loop(text: str, arguments: ByName, arrays: Sequence[Any], out: Any = None) -> Any:
+    """NumPy's plain loop over all indices."""
+    return np.einsum(text, *arrays, out=out, **arguments)
+
+
+def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
+             arguments: ByName) -> Func:
+    """What a call on NumPy arrays does, as a function of the arrays and ``out``: in pairs, by
+    NumPy's plain loop, or what NumPy makes of it.
 
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
         The errors of ``numpy.einsum``, in its words.
     """
+    operands = text, *arrays
+    by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
+    loop = partial(_plain_loop, text, arguments)
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories],
                       None if out_memory is None else out_memory.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(x.dtype.char in _NUMBERS for x in arrays):
-        return None
+        return by_numpy
     ours = _is_default(optimize)
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
@@ -414,26 +412,26 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     loops = may_loop and (products <= SMALL or len(arrays) < 2)
     if loops and (once or (arguments.get("dtype") is None
                            and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
-        if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
-            _small.add((operands[0], *[x.shape for x in arrays]))
-        return _LOOP
+        if len(arrays) == 2 and out is None and not arguments and len(_small) < _MOST_PROGRAMS:
+            _small.add((text, *[x.shape for x in arrays]))
+        return loop
     settled = _settled(operands, optimize, subscripts, memories, out_memory, arguments)
     dtype = settled.dtype
     half = not once and "e" in (dtype.char, None if out is None else out.dtype.char)
     if dtype.char not in _NUMBERS or (len(arrays) < 2 and not half):
-        return None
+        return by_numpy
     if loops and not half:
-        return _LOOP
-    from .numpy_einsum import RoundedOnce, loop_ns, program
+        return loop
+    from .numpy_einsum import loop_ns, program, rounded_once
 
     if not loops:
         found = program(settled, [x.shape for x in memories],
                         None if out is None else (out.strides, out.dtype))
         if not (may_loop and found is not None
                 and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)):
-            return found
-    return RoundedOnce(text_of(operands), arguments.get("order", "K"), dtype,
-                       np.dtype("f4") if dtype.char == "e" else dtype) if half else _LOOP
+            return by_numpy if found is None else found.run
+    return partial(rounded_once, text, arguments.get("order", "K"), dtype,
+                   np.dtype("f4") if dtype.char == "e" else dtype) if half else loop
 
 
 def _without_address(x: np.ndarray) -> Memory:

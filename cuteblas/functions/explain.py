@@ -12,7 +12,7 @@ import numpy as np
 from ..engines.blocked import method
 from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
 from ..engines.exact import words_for
-from ..engines.memory import Memory, overlap, strides_by_order
+from ..engines.memory import Memory, new_memory, overlap
 from ..engines.placement import Work, copy_work, may_move, where_it_runs, work_of
 from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import (
@@ -261,8 +261,8 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     TypeError, ValueError, numpy.exceptions.AxisError
         The errors of ``matmul``.
     """
-    from ..engines.execution import plan_for
     from ..engines.problems import has_kernels
+    from ..engines.tuning import plan_for
     from .staging import stage
 
     product = resolve_product(x1, x2, out, arguments)
@@ -292,7 +292,7 @@ def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
 def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                    card: DeviceInfo | None, arguments: Any) -> Explanation:
     """The explanation of a product with an epilogue."""
-    from ..engines.execution import plan_for
+    from ..engines.tuning import plan_for
     from .fused import fused_call
 
     resolved, call, casts = fused_call(x1, x2, out, epilogue, algorithm, arguments)
@@ -351,7 +351,7 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     (array,), (memory,) = resolved.arrays, resolved.memories
     if out is not None:
         check_out(array, out)
-    strides = strides_by_order(memory, order) if out is None else out.strides
+    strides = (new_memory(memory, order) if out is None else out).strides
     planned, runs_on = _place(resolved, array, card, lambda: copy_work(array, strides))
     if runs_on.startswith("NumPy;"):
         apart = out is None or not np.may_share_memory(array, out)
@@ -377,23 +377,23 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     order, variant
         As in :func:`explain_copy`.
     """
-    from ..engines.execution import plan_for
     from ..engines.problems import copy_problem, in_place_problem
+    from ..engines.tuning import plan_for
 
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}"
                                                                  if out is None else "into out")
     if (reason := why_not_words(source.dtype)) is not None:
         refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
-    target = Memory(source.shape, strides_by_order(source, order), source.dtype)
+    new, copies, copying = new_memory(source, order), tuple[str, ...](), 0.0
     if out is None or not overlap(source, out):
-        return Explanation(call, runs_on, (), plan_for(copy_problem(source, out or target, variant),
-                                                       device))
-    if (problem := in_place_problem(source, out)) is not None:
-        return Explanation(call, runs_on, (), plan_for(replace(problem, variant=variant), device))
-    copied = ("out: shares memory with the array",)
-    plan = plan_for(copy_problem(source, target, variant), device)
-    return Explanation(call, runs_on, copied, plan, _copying_seconds(target, out, device))
+        problem = copy_problem(source, out or new, variant)
+    elif (in_place := in_place_problem(source, out)) is not None:
+        problem = replace(in_place, variant=variant)
+    else:
+        problem = copy_problem(source, new, variant)
+        copies, copying = ("out: shares memory with the array",), _copying_seconds(new, out, device)
+    return Explanation(call, runs_on, copies, plan_for(problem, device), copying)
 
 
 def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:

@@ -4,8 +4,6 @@ follows it."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,14 @@ from .algorithms import NATIVE, Algorithm, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
-from .gemm import GemmArguments, GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
+from .gemm import (
+    GemmArguments,
+    GemmCall,
+    gemm,
+    gemm_by_numpy,
+    prepare,
+    refuse_shared_outputs,
+)
 from .gufunc import Product, single_out
 from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
@@ -48,13 +53,13 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
     resolved, product = _resolved(x1, x2, out, bound, arguments)
     reader, out = _Reader("explain", resolved.engine), resolved.out
 
-    def multiply(a: Any, b: Any, given: GemmArguments) -> tuple[None, dict[str, Any]]:
-        calls.append(prepare(reader, a, b, given))
+    def multiply(run: Execution, given: GemmArguments) -> tuple[None, dict[str, Any]]:
+        calls.append(prepare(run, given))
         return None, {}
 
-    given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
-    with resolved.on_device() as arrays:
-        _fused(reader, multiply, product, arrays, given)
+    with resolved.on_device() as (a, b):
+        _fused(reader, multiply, product, GemmArguments(a, b, out=out, epilogue=bound,
+                                                        algorithm=algorithm, order="C"))
     reasons = [(f"{name}: {reason}", x) for name, x in zip(("x1", "x2"), resolved.memories,
                                                            strict=True)
                if (reason := readable(x, product.dtype).reason)]
@@ -91,11 +96,14 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
     resolved, product = _resolved(x1, x2, out, bound, arguments)
     run, out = Execution("matmul", resolved.engine), resolved.out
     kernels = not resolved.engine.on_host or current_backend() == "emulator"
-    multiply: Func = partial(gemm, run) if kernels else partial(
-        gemm_by_numpy if stays(x1, x2, out) else gemm_of_host, "matmul")
-    given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
-    with resolved.on_device() as arrays:
-        result = _fused(run, multiply, product, arrays, given)
+    by_blas = gemm_by_numpy if stays(x1, x2, out) else gemm_of_host
+
+    def multiply(run: Execution, given: GemmArguments) -> Any:
+        return gemm(run, given) if kernels else by_blas("matmul", given)
+
+    with resolved.on_device() as (a, b):
+        result = _fused(run, multiply, product, GemmArguments(a, b, out=out, epilogue=bound,
+                                                              algorithm=algorithm, order="C"))
         if isinstance(result, tuple):
             return result
         if by_numpy:
@@ -188,12 +196,9 @@ def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Rep
         if type(x) is type(x1):
             arrays.append(x)
             roles.append(epilogue_role(name))
-        elif type(x) is int:
+        elif type(x) is int or type(x) is float:
             numbers[epilogue_role(name)] = x
-            choices.append((name, int, *_size_of(x)))
-        elif type(x) is float:
-            numbers[epilogue_role(name)] = x
-            choices.append((name, float))
+            choices.append((name, type(x), type(x) is int and _size_of(x)))
         elif is_choice(x):
             choices.append((name, type(x), x))
         else:
@@ -223,11 +228,11 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
                     else f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
-def _fused(run: Execution, multiply: Func, product: Product, arrays: Sequence[Any],
-           given: GemmArguments) -> Any:
-    (x1, x2), out, bound = arrays, given.out, given.epilogue
+def _fused(run: Execution, multiply: Func, product: Product, given: GemmArguments) -> Any:
+    """A product of the operands that NumPy's rules have made of ``matmul``'s, by ``multiply``."""
+    x1, x2, out, bound = given.a, given.b, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
-    first, second = (run.staged(x, readable(run.memory(x), product.dtype)) for x in arrays)
+    first, second = (run.staged(x, readable(run.memory(x), product.dtype)) for x in (x1, x2))
     result = run.empty(Memory(product.shape, product.strides,
                               product.dtype)) if out is None else out
     a, b, c = product.matrices(first, second, result)
@@ -243,8 +248,8 @@ def _fused(run: Execution, multiply: Func, product: Product, arrays: Sequence[An
         bound = bound.converted(over_matrices)
     name, output = product.dtype.name, _stored(result.dtype)
     compute = None if output == name else accumulator_of(name, name, name)
-    _c, auxiliary = multiply(a, b,
-                             given._replace(out=c, output=output, compute=compute, epilogue=bound))
+    _c, auxiliary = multiply(run, given._replace(a=a, b=b, out=c, output=output, compute=compute,
+                                                 epilogue=bound))
     beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
     if beyond > 0:
         auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:])

@@ -29,8 +29,8 @@ from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 
 __all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "finish", "gemm", "gemm_by_numpy",
-           "new_matrices", "prepare", "refuse_self_overlap", "refuse_shared_outputs", "run_group",
-           "scalar_kind"]
+           "new_matrices", "prepare", "refuse_self_overlap",
+           "refuse_shared_outputs", "run_group", "scalar_kind"]
 
 Result = tuple[Any, ByName]
 """C, and an epilogue's further results by name."""
@@ -40,11 +40,13 @@ SOURCE = "c"
 
 
 class GemmArguments(NamedTuple):
-    """What a product of A and B computes besides ``A B``, how, and where the result goes; checked
+    """A product: of what, what it computes besides ``A B``, how, and where the result goes; checked
     by the caller.
 
     Attributes
     ----------
+    a, b : array
+        (..., m, k) and (..., k, n), of any strides and of types that kernels multiply.
     conj_a, conj_b : bool
         Whether elements are conjugated as they are read.
     alpha, beta : number or array of no dimensions
@@ -72,6 +74,8 @@ class GemmArguments(NamedTuple):
         Whether that is the triangle of a Hermitian matrix.
     """
 
+    a: Any
+    b: Any
     conj_a: bool = False
     conj_b: bool = False
     alpha: Any = 1
@@ -86,27 +90,44 @@ class GemmArguments(NamedTuple):
     triangle: Any = None
     hermitian: bool = False
 
-    def result_of(self, a: Any, b: Any) -> tuple[Ints, np.dtype]:
-        """Shape and type of the result."""
-        batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, self.c, self.out)
+    @property
+    def shape(self) -> Ints:
+        """The shape of the result."""
+        batch = np.broadcast_shapes(*(x.shape[:-2] for x in (self.a, self.b, self.c, self.out)
                                       if x is not None))
-        shape = *batch, a.shape[-2], b.shape[-1]
-        if self.output:
-            return shape, np.dtype(self.output)
-        return shape, next(x.dtype for x in (self.out, self.c, a) if x is not None)
+        return *batch, self.a.shape[-2], self.b.shape[-1]
 
-    def sums_of(self, a: Any, b: Any, kind: np.dtype) -> str:
-        """The type of the sums, for a result of that type."""
-        return self.compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
+    @property
+    def kind(self) -> np.dtype:
+        """The type of the result."""
+        given = next(x for x in (self.out, self.c, self.a) if x is not None)
+        return np.dtype(self.output) if self.output else given.dtype
 
-    def traced(self, a: Any, b: Any, alpha: ScalarKind) -> Any:
+    @property
+    def usual_sums(self) -> str:
+        """The usual type of the sums for these types."""
+        return accumulator_of(self.a.dtype.name, self.b.dtype.name, self.kind.name)
+
+    @property
+    def sums(self) -> str:
+        """The type of the sums."""
+        return self.compute or self.usual_sums
+
+    @property
+    def effective_alpha(self) -> Any:
+        """The alpha by which sums are multiplied: an empty sum is zero even if alpha is not
+        finite."""
+        takes = self.epilogue is not None and "alpha" in self.epilogue.epilogue.parameters
+        return self.alpha if takes or self.a.shape[-1] else 1
+
+    def traced(self) -> Any:
         """What kernels compute of the epilogue, with everything checked."""
         from .epilogues import resolve
 
-        shape, kind = self.result_of(a, b)
-        return resolve(self.epilogue, accumulator=self.sums_of(a, b, kind), output=kind.name,
-                       shape=shape, alpha=alpha, beta=scalar_kind(self.beta),
-                       has_c=self.c is not None, inputs={"a": a.shape, "b": b.shape})
+        return resolve(self.epilogue, accumulator=self.sums, output=self.kind.name,
+                       shape=self.shape, alpha=scalar_kind(self.effective_alpha),
+                       beta=scalar_kind(self.beta), has_c=self.c is not None,
+                       inputs={"a": self.a.shape, "b": self.b.shape})
 
 
 @dataclass(frozen=True)
@@ -148,15 +169,15 @@ class GemmCall:
     later: tuple[tuple[Any, Any], ...] = ()
 
 
-def gemm(run: Execution, a: Any, b: Any, given: GemmArguments) -> Result:
-    """Multiply arrays by kernels: see :func:`prepare`.
+def gemm(run: Execution, given: GemmArguments) -> Result:
+    """Multiply arrays by kernels.
 
     Returns
     -------
     array, dict
         C, and the epilogue's further results by name.
     """
-    return _run(run, prepare(run, a, b, given))
+    return _run(run, prepare(run, given))
 
 
 def scalar_kind(x: Any) -> ScalarKind:
@@ -166,15 +187,8 @@ def scalar_kind(x: Any) -> ScalarKind:
     return "zero" if x == 0 else "one" if x == 1 else "value"
 
 
-def _effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
-    """The alpha by which sums are multiplied: an empty sum is zero even if alpha is not finite."""
-    return alpha if k or (epilogue is not None and "alpha" in epilogue.epilogue.parameters) else 1
-
-
-def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
+def prepare(run: Execution, given: GemmArguments) -> GemmCall:
     """Allocate what is missing and write down the problem.
-
-    The arrays, (..., m, k) and (..., k, n), have any strides, and types that kernels multiply.
 
     Raises
     ------
@@ -182,10 +196,8 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
         What :func:`cuteblas.functions.epilogues.resolve` raises.
     """
     c, out, epilogue = given.c, given.out, given.epilogue
-    shape, kind = given.result_of(a, b)
-    (m, n), k = shape[-2:], a.shape[-1]
-    sums = given.sums_of(a, b, kind)
-    scalars = {"alpha": _effective_alpha(given.alpha, k, epilogue), "beta": given.beta}
+    shape, kind, sums = given.shape, given.kind, given.sums
+    scalars = {"alpha": given.effective_alpha, "beta": given.beta}
     kinds = {name: scalar_kind(x) for name, x in scalars.items()}
     copies: list[str] = []
     later: list[tuple[Any, Any]] = []
@@ -213,12 +225,12 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
 
     on_device = {name: staged(name, x, np.dtype(sums)) for name, x in scalars.items()
                  if kinds[name] == "device"}
-    a, b = staged("a", a), staged("b", b)
+    a, b = staged("a", given.a), staged("b", given.b)
     reads_c = c is not None and kinds["beta"] != "zero"
     trace: Any = None
     operands, numbers = dict[str, Any](), dict[str, Any]()
     if epilogue is not None:
-        trace, views, given_numbers = given.traced(a, b, kinds["alpha"])
+        trace, views, given_numbers = given.traced()
         reads_c = bool(trace.graph.leaves("c"))
         operands, numbers = dict(views), {epilogue_role(name): x for name, x in given_numbers}
     graph = trace.graph if trace else None
@@ -240,8 +252,8 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     if graph is not None:
         operands = {node.name: operands[node.name] for node in graph.leaves("operand")}
     operands = {name: staged(name, x) for name, x in operands.items()}
-    is_usual = epilogue is None and sums == accumulator_of(a.dtype.name, b.dtype.name, kind.name)
-    problem = folded_problem((m, n, k), shape[:-2], replace(laid_out(a), conj=given.conj_a),
+    is_usual = epilogue is None and sums == given.usual_sums
+    problem = folded_problem((*shape[-2:], a.shape[-1]), shape[:-2], replace(laid_out(a), conj=given.conj_a),
                              replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
                              operands={name: laid_out(x) for name, x in operands.items()},
                              outputs={name: laid_out(x) for name, x in outputs.items()},
@@ -249,8 +261,7 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
                              beta=kinds["beta"] if reads_c or trace else "zero",
                              compute=None if is_usual else given.compute,
                              **given.algorithm._asdict())
-    if given.triangle is not None:
-        problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
+    problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
     product = {"a": a, "b": b, "c": target}
     arrays = {**product, **{epilogue_role(name): x
                             for name, x in (*operands.items(), *outputs.items())}, **on_device}
@@ -411,8 +422,7 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: ByName) -> None
         seen[f"the output {name!r}"] = memory
 
 
-def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray,
-                  given: GemmArguments) -> Result:
+def gemm_by_numpy(function: str, given: GemmArguments) -> Result:
     """Multiply NumPy arrays by NumPy's BLAS; an algorithm that kernels would refuse is refused.
 
     Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in
@@ -429,12 +439,11 @@ def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray,
     if precision not in NATIVE:
         from ..engines.emulator import REHEARSAL
 
-        gemm(Execution(function, REHEARSAL), a, b, given._replace(algorithm=Algorithm(precision)))
-    c, out, epilogue, triangle = given.c, given.out, given.epilogue, given.triangle
-    shape, kind = given.result_of(a, b)
-    sums = np.dtype(given.sums_of(a, b, kind))
+        gemm(Execution(function, REHEARSAL), given)
+    a, b, c, out, epilogue = given.a, given.b, given.c, given.out, given.epilogue
+    shape, kind, sums, triangle = given.shape, given.kind, np.dtype(given.sums), given.triangle
     alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x)
-                   for x in (_effective_alpha(given.alpha, a.shape[-1], epilogue), given.beta))
+                   for x in (given.effective_alpha, given.beta))
     extras: Mapping[str, np.ndarray] = {}
     if epilogue is None:
         multiplication = Multiplication(shape, kind, sums, given.order, given.conj_a, given.conj_b,

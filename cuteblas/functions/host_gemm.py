@@ -17,50 +17,31 @@ from .gemm import GemmArguments, Result, gemm, gemm_by_numpy
 __all__ = ["gemm_of_host"]
 
 
-def gemm_of_host(function: str, a: np.ndarray, b: np.ndarray, given: GemmArguments) -> Result:
-    """Multiply NumPy arrays on the GPU, or by NumPy.
-
-    Parameters
-    ----------
-    function : str
-        On whose account.
-    a, b, given
-        As in :func:`cuteblas.functions.gemm.prepare`.
-
-    Returns
-    -------
-    array, dict
-        As in :func:`gemm`.
-
-    Raises
-    ------
-    ValueError
-        If NumPy does it and a kernel is named.
-    """
+def gemm_of_host(function: str, given: GemmArguments) -> Result:
+    """Multiply NumPy arrays on the GPU where that is expected to be faster, else by NumPy, which
+    refuses a kernel that is named. As :func:`gemm` returns."""
     bound = given.epilogue
     if bound is not None:
         bound = bound.converted(lambda _name, x: np.asarray(x))
         given = given._replace(epilogue=bound)
+    a, b, shape = given.a, given.b, given.shape
     written = [] if bound is None else [*bound.outputs.values()]
     operands = bound.operands.values() if bound else ()
     read = [x for x in (given.alpha, given.beta, given.c, *operands) if isinstance(x, np.ndarray)]
 
     def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
         places = {id(x): y for x, y in zip((*read, *written), there[2:], strict=True)}
-        moved = GemmArguments._make(places.get(id(x), x) for x in given)._replace(out=target)
-        if bound is not None:
-            moved = moved._replace(epilogue=bound.converted(lambda _name, x: places[id(x)]))
-        return gemm(run, there[0], there[1], moved)
+        moved = GemmArguments._make((*there[:2], *(places.get(id(x), x) for x in given[2:])))
+        return gemm(run, moved._replace(
+            out=target, epilogue=bound and bound.converted(lambda _name, x: places[id(x)])))
 
     def stream() -> Any:
         from .tiles import gemm_in_tiles
 
-        return gemm_in_tiles(function, a, b, given)
+        return gemm_in_tiles(function, given)
 
-    shape, _kind = given.result_of(a, b)
     products = prod(shape) * a.shape[-1]
     work = work_of(products, a.dtype, (a, b, *read), given.out, shape)
     streams = products and given.algorithm.variant is None
     return offload(function, work, multiply, [a, b, *read], given.out,
-                   partial(gemm_by_numpy, function, a, b, given), written,
-                   stream if streams else None)
+                   partial(gemm_by_numpy, function, given), written, stream if streams else None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.exact import LEAST, SMALL, WITHOUT_BLAS, least_products
-from ..engines.memory import Ints, Memory, strides_by_order
+from ..engines.memory import Ints, Memory, new_memory
 from ..engines.placement import offload, stays, work_of
 from .algorithms import AS_PLANNED, NATIVE, checked_algorithm
 from .dot import dot_for, settle_dot, settle_outer, settle_tensordot
@@ -365,7 +365,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     with resolved.running(function) as (run, _arrays):
         if power == 0:
             run.count("calls", "identity")
-            result = run.empty(Memory(memory.shape, strides_by_order(memory, "K"), memory.dtype))
+            result = run.empty(new_memory(memory, "K"))
             run.assign(result, resolved.engine.identity(memory.shape[-1], memory.dtype))
             return result
         if power < 0:

@@ -22,7 +22,7 @@ from ..engines.memory import Ints, without_imaginary_part
 from .expressions import Expression, one_mode
 from .subscripts import whole_path
 
-__all__ = ["Program", "RoundedOnce", "loop_ns", "program"]
+__all__ = ["Program", "loop_ns", "program", "rounded_once"]
 
 _FEW = 64         # products of a matrix that do not repay a call of BLAS for each matrix of a stack
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
@@ -76,24 +76,17 @@ class _Loop:
         return loop_ns(dtype, len(self.positions), self.products)
 
 
-@dataclass(frozen=True)
-class RoundedOnce:
-    """NumPy's plain loop in a wider type, since that on float16 rounds sums on their way."""
-
-    subscripts: Any
-    order: Any
-    dtype: np.dtype
-    wide: np.dtype
-
-    def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
-        """The result. ``out``, if there is one, shares no memory with the arrays."""
-        with np.errstate(all="ignore"):
-            factors = (_cast(x, self.dtype) for x in arrays)
-            result = np.einsum(self.subscripts, *factors, dtype=self.wide, order=self.order)
-            if out is None:
-                return result.astype(self.dtype)
-            np.copyto(out, result, casting="unsafe")
-            return out
+def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
+                 arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
+    """NumPy's plain loop in a wider type, since that on float16 rounds sums on their way. ``out``,
+    if there is one, shares no memory with the arrays."""
+    with np.errstate(all="ignore"):
+        factors = (_cast(x, dtype) for x in arrays)
+        result = np.einsum(subscripts, *factors, dtype=wide, order=order)
+        if out is None:
+            return result.astype(dtype)
+        np.copyto(out, result, casting="unsafe")
+        return out
 
 
 @dataclass(frozen=True)
@@ -333,9 +326,9 @@ def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str
     def size(indices: Collection[str]) -> int:
         return prod(extents[c] for c in indices)
 
+    given, plain = terms, _loop(positions, terms, kept, extents)
     if len(terms) != 2:
-        return _loop(positions, terms, kept, extents), kept
-    given = terms
+        return plain, kept
     rows, columns = ([c for c in kept if c in x and c not in y] for x, y in (terms, terms[::-1]))
     swapped = bool(rows and columns) and kept.index(rows[0]) > kept.index(columns[0])
     if swapped:
@@ -347,9 +340,8 @@ def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str
     alone = [[c for c in x if c not in y and c not in kept] for x, y in (terms, terms[::-1])]
     order = "".join((*batch, *rows, *columns))
     m, n, k, stack = map(size, (rows, columns, summed, batch))
-    loop = _loop(positions, given, order, extents)
-    if loop is not None and summed and stack > 1 and m * n * k <= _FEW and not any(alone):
-        return _loop(positions, given, kept, extents), kept
+    if plain is not None and summed and stack > 1 and m * n * k <= _FEW and not any(alone):
+        return plain, kept
     both, down, along = ([stack] if batch else []), [m], [n]
     if not summed:                              # any strides will do
         both, down, along = ([extents[c] for c in part] for part in (batch, rows, columns))
@@ -357,7 +349,7 @@ def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str
     second_shape = (*both, *([k] if summed else [1] * len(down)), *along)
     groups = (*batch, *rows, *summed), (*batch, *summed, *columns)
     left = ["".join(c for c in x if c not in y) for x, y in zip(terms, alone, strict=True)]
-    if any(alone) and loop is None:
+    if any(alone) and plain is None:
         return None, order
     sums = tuple(_loop((0,), [x], y, extents) if x != y else None
                  for x, y in zip(terms, left, strict=True))
@@ -372,10 +364,10 @@ def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str
         (len(batch), len(rows), len(columns)),
         tuple(extents[c] for c in order),
         np.matmul if summed else np.multiply,
-        loop if overflows else None
+        _loop(positions, given, order, extents) if overflows else None
     )
-    if loop is not None and loop.expected_ns(wide) < pair.expected_ns(wide):
-        return _loop(positions, given, kept, extents), kept
+    if plain is not None and plain.expected_ns(wide) < pair.expected_ns(wide):
+        return plain, kept
     return pair, order
 
 

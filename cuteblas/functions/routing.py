@@ -46,17 +46,14 @@ class Rules(NamedTuple):
         Of the operands, for refusals.
     answered : str or None
         What operands of other types may answer themselves in its place; ``None`` if they are all
-        converted.
-    numbers : bool
-        Whether numbers and CuPy arrays may be operands of one call.
+        converted, and no number is one beside a CuPy array.
     """
 
     names: tuple[str, ...] = ()
     answered: str | None = "NumPy's functions"
-    numbers: bool = True
 
 
-FUNCTION, UFUNC, COPY = Rules(), Rules(("x1", "x2"), "ufuncs"), Rules(("the array",), None, False)
+FUNCTION, UFUNC, COPY = Rules(), Rules(("x1", "x2"), "ufuncs"), Rules(("the array",), None)
 """Functions (NEP 18), generalized ufuncs (NEP 13), and copies."""
 
 
@@ -237,7 +234,7 @@ def _resolve_on_gpu(call: NumpyCall, given: ByName) -> Resolved:
     named = {**dict(zip(names, operands, strict=True)), **({} if out is None else {"out": out}),
              **given}
     require_one_device(function, {name: x for name, x in named.items()
-                                  if not (rules.numbers and kind_of(x) == "scalar")})
+                                  if rules is COPY or kind_of(x) != "scalar"})
     memories = (CUDA.memory(x) if kind_of(x) == "cupy" else Memory((), (), np.asarray(x).dtype)
                 for x in operands)
     return Resolved(CUDA, tuple(operands), tuple(memories), out)

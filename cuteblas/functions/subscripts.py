@@ -106,16 +106,12 @@ def text_of(arguments: Sequence[Any]) -> str | None:
     """The subscripts among the positional arguments of ``einsum``, also of the interleaved form;
     ``None`` if there are none."""
     try:
-        return arguments[0] if isinstance(arguments[0], str) else _written(arguments)
+        if isinstance(arguments[0], str):
+            return arguments[0]
+        result = "->" + _letters(arguments[-1]) if len(arguments) % 2 else ""
+        return ",".join(map(_letters, arguments[1::2])) + result
     except (IndexError, TypeError):
         return None
-
-
-def _written(arguments: Sequence[Any]) -> str:
-    """The interleaved form as text."""
-    lists = list(arguments[1::2])
-    result = "->" + _letters(arguments[-1]) if len(arguments) % 2 else ""
-    return ",".join(map(_letters, lists)) + result
 
 
 def _letters(numbers: Any) -> str:

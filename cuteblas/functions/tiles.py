@@ -32,7 +32,7 @@ __all__ = ["contraction_in_tiles", "gemm_in_tiles", "product_in_tiles"]
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 
 
-def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArguments,
+def gemm_in_tiles(function: str, given: GemmArguments,
                   by: Callable[[Sequence[Any], Any], None] | None = None) -> Result | None:
     """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`. Where tiles
     have a function of their own, ``by``, it gets the operands of a tile and where the result goes.
@@ -43,17 +43,17 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
         As in :func:`cuteblas.functions.gemm.gemm`; ``None`` if there are no tiles, or if the
         epilogue has further results.
     """
-    alpha, beta, c, out, epilogue = given.alpha, given.beta, given.c, given.out, given.epilogue
-    shape, kind = given.result_of(a, b)
+    a, b, _conj_a, _conj_b, alpha, beta, c, out, *_how = given
+    epilogue, shape, kind = given.epilogue, given.shape, given.kind
     divides = epilogue is None and a.dtype == b.dtype == kind and kind.kind != "b" \
-        and given.sums_of(a, b, kind) == accumulator_of(*[kind.name] * 3)
+        and given.sums == accumulator_of(*[kind.name] * 3)
     over_c = {name: x for name, x in (("alpha", alpha), ("beta", beta)) if type(x) is np.ndarray}
     if c is not None and (epilogue is not None or scalar_kind(beta) != "zero"):
         over_c["c"] = np.broadcast_to(c, shape)
     if epilogue is not None:
         if epilogue.outputs or epilogue.epilogue.inputs:
             return None
-        trace, views, _scalars = given.traced(a, b, scalar_kind(alpha))
+        trace, views, _scalars = given.traced()
         operands = dict(views)
         arrays = {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)}
         if operands.keys() != arrays or over_c.keys() & arrays \
@@ -73,12 +73,12 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
         places = dict(zip(over_c, there[2:], strict=True))
         bound = epilogue and epilogue.converted(lambda name, _x: places[name])
         scalars = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta)}
-        tile = given._replace(c=places.get("c"), out=None, epilogue=bound, order=order)
-        return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1],
-                    tile._replace(**scalars | written))[0]
+        tile = given._replace(a=there[0], b=there[1], c=places.get("c"), out=None, epilogue=bound,
+                              order=order)
+        return gemm(Execution(f"{function}: tiles", CUDA), tile._replace(**scalars | written))[0]
 
     def add(there: Sequence[Any], so_far: Any) -> Any:
-        return multiply(there, output=given.sums_of(a, b, kind), out=so_far,
+        return multiply(there, output=given.sums, out=so_far,
                         **({} if so_far is None else {"beta": 1, "c": so_far}))
 
     done = stream_product(function, a, b, result, over_c,
@@ -130,7 +130,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
         tally(function, "calls", "in tiles").tick()
         tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
         return result
-    found = gemm_in_tiles(function, a, b, GemmArguments(out=c, algorithm=Algorithm(precision)),
+    found = gemm_in_tiles(function, GemmArguments(a, b, out=c, algorithm=Algorithm(precision)),
                           by=lambda there, target: multiply(there[0], there[1], target))
     return found and result
 
@@ -159,9 +159,9 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
     if index == [None] * 3:
         return None
     result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
-    at = {c: candidates[c] for c in index if c is not None}
-    where = [[at[c][place] if c is not None else None for c in index] for place in range(3)]
-    operands = tuple(Operand(x, (*axes, None)) for x, axes in zip((x1, x2), where[1:], strict=True))
+    axes = [candidates[c] if c is not None else (None,) * 3 for c in index]
+    where = [*zip(*axes, strict=True)]              # in the result and in both operands
+    operands = tuple(Operand(x, (*its, None)) for x, its in zip((x1, x2), where[1:], strict=True))
     batch, m, n = (1 if c is None else settled.extents[c] for c in index)
     a_bytes, b_bytes = x1.nbytes // (batch * m), x2.nbytes // (batch * n)
     by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(
@@ -172,7 +172,8 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
                       a_kept=expected([x1]) > 0, b_kept=expected([x2]) > 0)
 
     def compute(there: Sequence[Any], target: Any) -> None:
-        shorter = {c: target.shape[at[c][0] or 0] for c in at}
+        shorter = {c: target.shape[axis] for c, axis in zip(index, where[0], strict=True)
+                   if c is not None and axis is not None}
         part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
         evaluate(part, algorithm, Execution(f"{function}: tiles", CUDA), there, target)
 

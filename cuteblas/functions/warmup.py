@@ -265,7 +265,7 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
 
 
 def _plan(problem: Problem, device: DeviceInfo) -> Plan:
-    from ..engines.execution import plan_for
+    from ..engines.tuning import plan_for
     from ..planning.gemm.grouped import plan_grouped
     from ..planning.problem import ChainProblem, GroupedProblem
 

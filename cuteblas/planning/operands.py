@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from math import gcd, prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .._dtypes import dtype
 from ..codegen.architectures import capabilities, why_lacking
@@ -37,8 +37,8 @@ __all__ = [
     "NARROW_SPAN",
     "VECTOR_BYTES",
     "Oriented",
-    "OwnBatch",
     "Roles",
+    "Side",
     "along_rows",
     "alpha_kind",
     "batch_values",
@@ -50,6 +50,8 @@ __all__ = [
     "gemm_values",
     "launch",
     "majorness",
+    "mapped",
+    "of_sides",
     "of_triangle",
     "operand_map",
     "operand_span",
@@ -59,6 +61,7 @@ __all__ = [
     "power_of_two",
     "row_pitch",
     "settled",
+    "sides",
     "span",
     "specialised",
     "staged_map",
@@ -99,42 +102,84 @@ VECTOR_BYTES = 16
 """The most that a thread reads or writes together."""
 
 
-@dataclass(frozen=True)
-class OwnBatch:
-    """The batch modes of an operand that broadcasting does not repeat, innermost first.
+class Side(NamedTuple):
+    """A or B of a product, as a kernel that prepares it reads it: matrices, none of them twice.
+
+    Batch modes are innermost first.
 
     Attributes
     ----------
-    modes : tuple of int
-        Which of the problem's they are.
-    extents, strides : tuple of int
-        Their extents, and the operand's strides.
+    operand : Operand
+        The operand.
+    role : str
+        Its memory.
+    rows, k : int
+        Extents of a matrix.
+    batch : tuple of int
+        Extents of the problem's batch modes, outermost first.
     """
 
-    modes: Ints
-    extents: Ints
-    strides: Ints
+    operand: Operand
+    role: Role
+    rows: int
+    k: int
+    batch: Ints
 
-    @classmethod
-    def of(cls, p: GemmProblem, x: Operand) -> OwnBatch:
-        """Those of an operand of a product."""
-        found = [(i, p.batch[i], s) for i, s in enumerate(x.batch_strides) if s][::-1]
-        return cls(*zip(*found, strict=True)) if found else cls((), (), ())
+    @property
+    def modes(self) -> tuple[Pair, ...]:
+        """Extents and strides of its own batch modes."""
+        batch = zip(self.batch, self.operand.batch_strides, strict=True)
+        return tuple((n, s) for n, s in batch if s)[::-1]
 
-    def spread(self, strides: Iterable[int], p: GemmProblem) -> Ints:
-        """Strides along these, and 0 along the problem's others, innermost first."""
-        own = dict(zip(self.modes, strides, strict=True))
-        return tuple(own.get(i, 0) for i in range(len(p.batch) - 1, -1, -1))
+    @property
+    def extents(self) -> Ints:
+        """Extents of its own batch modes."""
+        return tuple(n for n, _s in self.modes)
 
-    def reading(self, x: Operand, role: Role, rows: int, k: int) -> dict[str, Any]:
-        """The arguments of a kernel that reads the operand before a product does."""
-        return {"X": View(place(role), x.strides, self.strides), "M": rows, "K": k,
+    @property
+    def all_rows(self) -> int:
+        """Rows of all its matrices."""
+        return self.rows * prod(self.extents)
+
+    @property
+    def row_strides(self) -> Ints:
+        """Rows from a matrix to the next, along all batch modes of the problem."""
+        own = iter(compact(self.extents, self.rows)[0])
+        return tuple(next(own) if s else 0 for s in self.operand.batch_strides[::-1])
+
+    @property
+    def span(self) -> int:
+        """Largest distance in elements between two elements."""
+        return operand_span(self.operand, (self.rows, self.k), self.batch)
+
+    @property
+    def access(self) -> OperandAccess:
+        """How threads read it."""
+        return vector_access(self.operand, (self.rows, self.k))
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The arguments of a kernel that reads it, by name without the side."""
+        x, strides = self.operand, tuple(s for _n, s in self.modes)
+        return {"X": View(place(self.role), x.strides, strides), "M": self.rows, "K": self.k,
                 **batch_values(self.extents[::-1])}
+
+
+def sides(p: GemmProblem, roles: tuple[Role, Role] = ("a", "b")) -> tuple[Side, Side]:
+    """A and B of a product in the memory of their roles."""
+    return (Side(p.a, roles[0], p.m, p.k, p.batch), Side(p.b, roles[1], p.n, p.k, p.batch))
+
+
+def of_sides(values: Iterable[Mapping[str, Any]], names: str = "AB") -> dict[str, Any]:
+    """The arguments of a kernel that takes the same of two operands, named after both."""
+    return {f"{name}{side}": value for side, own in zip(names, values, strict=False)
+            for name, value in own.items()}
 
 
 def stored_elements(p: GemmProblem) -> Pair:
     """Elements of A and of B; those that broadcasting repeats count once."""
-    return p.map_inputs(lambda x, extents: prod((*extents, *OwnBatch.of(p, x).extents)))
+    a, b = (side.all_rows * side.k for side in sides(p))
+    return a, b
 
 
 def span(modes: Iterable[Pair]) -> int:
@@ -461,6 +506,11 @@ def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | No
     memory = place(role)
     described = None if tensor_map is None else replace(memory, tensor_map=tensor_map)
     return View(memory, operand.strides, operand.batch_strides[::-1], described)
+
+
+def mapped(memory: Argument, tensor_map: TensorMapSpec) -> View:
+    """A tensor that a kernel reaches by a tensor map alone."""
+    return View(map=replace(memory, tensor_map=tensor_map))
 
 
 def batch_values(batch: Ints) -> dict[str, Ints]:

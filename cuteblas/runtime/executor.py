@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codegen.architectures import capabilities
 from .arguments import ArgumentBlock
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..planning.plan import Launch, Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["Executor", "Launchable", "check_launch", "executor", "warmup"]
+__all__ = ["Executor", "PlanRecord", "check_launch", "executor", "warmup"]
 
 _INVALID_CONTEXT = 201
 _MAX_THREADS = 1024
@@ -62,17 +62,13 @@ def check_launch(launch: Launch, device: DeviceInfo) -> None:
         )
 
 
-class Launchable(Protocol):
-    """A :class:`~cuteblas.planning.plan.Plan`, or the record of one."""
+class PlanRecord(NamedTuple):
+    """What an executor needs of a :class:`~cuteblas.planning.plan.Plan` of another process."""
 
-    @property
-    def roles(self) -> tuple[str, ...]: ...
-    @property
-    def arch(self) -> str: ...
-    @property
-    def launches(self) -> Sequence[Launch]: ...
-    @property
-    def workspace_bytes(self) -> int: ...
+    roles: tuple[str, ...]
+    arch: str
+    workspace_bytes: int
+    launches: tuple[Launch, ...]
 
 
 class _Call(NamedTuple):
@@ -100,13 +96,6 @@ class _OnStream:
         self.times = 0                  # calls without a graph; negative if there will be none
         self.updates: tuple[tuple[int, int], ...] = ()
 
-    def make_graph(self, make: Callable[..., LaunchGraph | None]) -> None:
-        """Make one, with the arguments that are there."""
-        self.graph = make([partial(_launched_on, call) for call in self.calls],
-                          self.arguments.parameters)
-        self.times = -1
-        self.updates = tuple(enumerate(self.arguments.reads))
-
 
 def _launched_on(call: _Call, stream: int) -> None:
     call.launch_kernel(call.function, call.x, call.y, call.z, call.threads, 1, 1, call.shared_bytes,
@@ -118,7 +107,7 @@ class Executor:
 
     Parameters
     ----------
-    plan : Plan
+    plan : Plan or PlanRecord
         The plan, or the record of one that another process made.
     ordinal : int
         The device, which must be current when :meth:`launch` is called.
@@ -146,7 +135,7 @@ class Executor:
     >>> ready.plan.family  # doctest: +SKIP
     """
 
-    def __init__(self, plan: Launchable, ordinal: int, functions: Sequence[int],
+    def __init__(self, plan: Plan | PlanRecord, ordinal: int, functions: Sequence[int],
                  launch_kernel: Callable[..., Any],
                  overlapping: Callable[[], Callable[..., Any]] = OverlappingLaunch,
                  graph_of: Callable[..., LaunchGraph | None] = graph_of):
@@ -184,7 +173,7 @@ class Executor:
         DriverError
             If the driver refuses a launch.
         """
-        if self._several:
+        if self._several or self._workspace_bytes:
             cuda = self._cuda
             captured = is_captured(cuda.runtime, stream)
             if self._workspace_bytes:
@@ -192,11 +181,9 @@ class Executor:
                 addresses = (*addresses, workspace.ptr)
                 if captured:
                     self._captured.append(workspace)
-            if not captured and self._on_stream(addresses, stream, alpha, beta, numbers):
+            if self._several and not captured and self._on_stream(addresses, stream, alpha, beta,
+                                                                  numbers):
                 return
-        elif self._workspace_bytes:
-            workspace = self._allocate(stream)
-            addresses = (*addresses, workspace.ptr)
         try:
             block = self._blocks.pop()
         except IndexError:
@@ -233,8 +220,11 @@ class Executor:
                 if here.times <= _PLAIN_CALLS:
                     return False
                 here.arguments.write(addresses, alpha, beta, numbers)
-                here.make_graph(self._graph_of)
-                graph = here.graph
+                graph = here.graph = self._graph_of([partial(_launched_on, call)
+                                                     for call in here.calls],
+                                                    here.arguments.parameters)
+                here.times = -1
+                here.updates = tuple(enumerate(here.arguments.reads))
                 if graph is None:
                     return False
             elif changed := here.arguments.write(addresses, alpha, beta, numbers):
@@ -268,12 +258,6 @@ class Executor:
     @cached_property
     def _cuda(self) -> Any:
         return require("cupy").cuda
-
-    def _allocate(self, stream: int) -> Any:
-        workspace = self._cuda.alloc(self._workspace_bytes)
-        if is_captured(self._cuda.runtime, stream):
-            self._captured.append(workspace)
-        return workspace
 
     def _again(self, error: RuntimeError, launch_kernel: Callable[..., Any],
                call: tuple[int, ...]) -> None:

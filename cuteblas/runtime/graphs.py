@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._forks import orphaned
 from .driver import driver_function
@@ -31,36 +30,26 @@ class _Parameters(ctypes.Structure):
                 ("kernel", _POINTER), ("context", _POINTER))
 
 
-class _Driver(NamedTuple):
-    """Functions of the driver."""
+_PARAMETERS: dict[str, tuple[Any, ...]] = {
+    "cuGraphCreate": (_POINTER, ctypes.c_uint), "cuGraphDestroy": (_POINTER,),
+    "cuStreamCreate": (_POINTER, ctypes.c_uint), "cuStreamDestroy_v2": (_POINTER,),
+    "cuStreamBeginCaptureToGraph": (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _INT),
+    "cuStreamEndCapture": (_POINTER, _POINTER),
+    "cuGraphGetNodes": (_POINTER, _POINTER, _POINTER),
+    "cuGraphKernelNodeGetParams_v2": (_POINTER, _POINTER),
+    "cuGraphInstantiateWithFlags": (_POINTER, _POINTER, ctypes.c_uint64),
+    "cuGraphExecDestroy": (_POINTER,),
+    "cuGraphExecKernelNodeSetParams_v2": (_POINTER, _POINTER, _POINTER),
+    "cuGraphLaunch": (_POINTER, _POINTER)}
+"""Of functions of the driver. One before 12.3 lacks ``cuStreamBeginCaptureToGraph``."""
 
-    create: Callable[..., int]
-    destroy: Callable[..., int]
-    begin: Callable[..., int]
-    end: Callable[..., int]
-    nodes: Callable[..., int]
-    parameters: Callable[..., int]
-    instantiate: Callable[..., int]
-    discard: Callable[..., int]
-    update: Callable[..., int]
-    launch: Callable[..., int]
+
+def _function(name: str) -> Callable[..., int]:
+    return driver_function(name, *_PARAMETERS[name])
 
 
-@cache
-def _driver() -> _Driver:
-    """The functions; a driver before 12.3 lacks one of them."""
-    return _Driver(driver_function("cuGraphCreate", _POINTER, ctypes.c_uint),
-                   driver_function("cuGraphDestroy", _POINTER),
-                   driver_function("cuStreamBeginCaptureToGraph", _POINTER, _POINTER, _POINTER,
-                                   _POINTER, _SIZE, _INT),
-                   driver_function("cuStreamEndCapture", _POINTER, _POINTER),
-                   driver_function("cuGraphGetNodes", _POINTER, _POINTER, _POINTER),
-                   driver_function("cuGraphKernelNodeGetParams_v2", _POINTER, _POINTER),
-                   driver_function("cuGraphInstantiateWithFlags", _POINTER, _POINTER,
-                                   ctypes.c_uint64),
-                   driver_function("cuGraphExecDestroy", _POINTER),
-                   driver_function("cuGraphExecKernelNodeSetParams_v2", _POINTER, _POINTER,
-                                   _POINTER), driver_function("cuGraphLaunch", _POINTER, _POINTER))
+def _call(name: str, *arguments: Any) -> None:
+    _done(_function(name)(*arguments))
 
 
 def _done(status: int) -> None:
@@ -93,46 +82,41 @@ class LaunchGraph:
     def __init__(self, launches: Sequence[Callable[[int], Any]], parameters: Sequence[int]):
         self._graph, self._executable, stream = _POINTER(), _POINTER(), _POINTER()
         self._kept: list[_Parameters] = []
-        driver = _driver()
-        self._launch, self._update = driver.launch, driver.update
-        _done(driver.create(ctypes.byref(self._graph), 0))
-        _done(
-            driver_function("cuStreamCreate", _POINTER, ctypes.c_uint)(
-                ctypes.byref(stream), _NON_BLOCKING
-            )
-        )
+        self._launch = _function("cuGraphLaunch")
+        self._update = _function("cuGraphExecKernelNodeSetParams_v2")
+        _call("cuGraphCreate", ctypes.byref(self._graph), 0)
+        _call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
         try:
-            nodes = self._captured(driver, stream, launches)
+            nodes = self._captured(stream, launches)
         finally:
-            driver_function("cuStreamDestroy_v2", _POINTER)(stream)
+            _function("cuStreamDestroy_v2")(stream)
         for node, address in zip(nodes, parameters, strict=True):
             found = _Parameters()
-            _done(driver.parameters(node, ctypes.byref(found)))
+            _call("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(found))
             found.parameters, found.extra = address, None
             self._kept.append(found)
-        _done(driver.instantiate(ctypes.byref(self._executable), self._graph, 0))
+        _call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, 0)
         executable = self._executable.value
         self._updates = [(executable, node, ctypes.addressof(found))
                          for node, found in zip(nodes, self._kept, strict=True)]
         self._handle = executable
 
-    def _captured(self, driver: _Driver, stream: Any,
-                  launches: Sequence[Callable[[int], Any]]) -> list[int]:
+    def _captured(self, stream: Any, launches: Sequence[Callable[[int], Any]]) -> list[int]:
         """The node of each launch. That is the one which was not in the graph before it."""
         found: list[int] = []
-        _done(driver.begin(stream, self._graph, None, None, 0, _RELAXED))
+        _call("cuStreamBeginCaptureToGraph", stream, self._graph, None, None, 0, _RELAXED)
         try:
             for launch in launches:
                 launch(stream.value)
                 count = _SIZE(len(found) + 1)
                 array = (_POINTER * count.value)()
-                _done(driver.nodes(self._graph, array, ctypes.byref(count)))
+                _call("cuGraphGetNodes", self._graph, array, ctypes.byref(count))
                 new = {*array} - {*found}
                 if count.value != len(found) + 1 or len(new) != 1:
                     raise LaunchError(0, "a launch is not one node of a graph")
                 found.append(new.pop())
         finally:
-            status = driver.end(stream, ctypes.byref(_POINTER()))
+            status = _function("cuStreamEndCapture")(stream, ctypes.byref(_POINTER()))
         _done(status)
         return found
 
@@ -150,11 +134,10 @@ class LaunchGraph:
 
     def __del__(self) -> None:
         if not orphaned():
-            driver = _driver()
             if self._executable:
-                driver.discard(self._executable)
+                _function("cuGraphExecDestroy")(self._executable)
             if self._graph:
-                driver.destroy(self._graph)
+                _function("cuGraphDestroy")(self._graph)
 
 
 def graph_of(launches: Sequence[Callable[[int], Any]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._forks import refuse_orphans, surviving
 from .architectures import target_architecture
@@ -17,7 +17,7 @@ from .errors import DriverError, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["Loadable", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all",
+__all__ = ["KernelRecord", "LoadedKernel", "are_compiled", "is_loaded", "load_all",
            "load_cubin"]
 
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
@@ -26,15 +26,17 @@ _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute
 _FIRST_WITH_FUNC_LOAD = 12040
 
 
-class Loadable(Protocol):
-    """A kernel without its machine code, as loading needs it."""
+class KernelRecord(NamedTuple):
+    """What loading and launches need of a :class:`~cuteblas.codegen.kernel.GeneratedKernel` of
+    another process; ``cubin`` is its machine code's name in the cache."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def shared_bytes(self) -> int: ...
-    @property
-    def cluster(self) -> tuple[int, int, int]: ...
+    name: str
+    threads: int
+    shared_bytes: int
+    waits: bool
+    cubin: str
+    cluster: tuple[int, int, int]
+    params: tuple[Any, ...]
 
 
 class LoadedKernel(NamedTuple):
@@ -49,31 +51,19 @@ _lock = surviving(threading.Lock())
 _loaded: dict[tuple[str, str, str, int], LoadedKernel] = {}
 
 
-def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
-    """The kernel, loaded on a device; compiled if it has to be.
-
-    Parameters
-    ----------
-    kernel : GeneratedKernel
-        The kernel.
-    ordinal : int
-        Index of the device.
+def load_all(kernels: Iterable[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
+    """Load kernels on a device, and compile those that have to be: each while those after it are
+    generated and compiled; other threads can load other kernels meanwhile.
 
     Raises
     ------
     RuntimeError
-        If the kernel is not loaded yet and CuPy's current stream is being captured.
+        If a kernel is not loaded yet and CuPy's current stream is being captured.
     ValueError
-        If the device cannot run the kernel.
+        If the device cannot run a kernel.
     CompileError, DriverError
-        If the compiler or the driver refuses it.
+        If the compiler or the driver refuses one.
     """
-    return load_all([kernel], ordinal)[0]
-
-
-def load_all(kernels: Iterable[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
-    """Load several kernels: each is compiled while those after it are generated and compiled; other
-    threads can load other kernels meanwhile."""
     from concurrent.futures import ThreadPoolExecutor
 
     refuse_orphans()
@@ -115,17 +105,17 @@ def is_loaded(kernel: GeneratedKernel, ordinal: int) -> bool:
     return _key(kernel, ordinal) in _loaded
 
 
-def load_cubin(kernel: Loadable, cubin: bytes, digest: str, ordinal: int) -> LoadedKernel:
-    """A kernel whose machine code is known by a digest, loaded on a device."""
+def load_cubin(kernel: KernelRecord, cubin: bytes, ordinal: int) -> LoadedKernel:
+    """A kernel of another process, loaded on a device."""
     refuse_orphans()
-    key = kernel.name, "", digest, ordinal
+    key = kernel.name, "", kernel.cubin, ordinal
     with _lock:
         if key not in _loaded:
             _loaded[key] = _load(kernel, ordinal, cubin)
         return _loaded[key]
 
 
-def _load(kernel: Loadable, ordinal: int, cubin: bytes) -> LoadedKernel:
+def _load(kernel: GeneratedKernel | KernelRecord, ordinal: int, cubin: bytes) -> LoadedKernel:
     cupy = require("cupy")
     driver = cupy.cuda.driver
     with cupy.cuda.Device(ordinal):

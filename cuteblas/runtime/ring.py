@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread
 from typing import Any, NamedTuple
@@ -206,7 +207,7 @@ class Ring:
         """Begin to copy elements of the device into an array; what is kept lives as long as the
         transfer."""
         return self._downloads.start(self._download, self._pieces(x, address, streams), kept,
-                                     self._download_now)
+                                     partial(self._download, polls=True))
 
     def _pieces(self, x: np.ndarray, address: int, streams: bool) -> list[_Piece]:
         """An array in pieces. Those of a transfer that is alone are fewer: several threads have
@@ -228,24 +229,17 @@ class Ring:
         finally:
             self._filled.put(slot)
 
-    def _download(self, piece: _Piece) -> None:
+    def _download(self, piece: _Piece, polls: bool = False) -> None:
+        """Download a piece; a caller's own thread polls, which keeps the processor busy and takes
+        less time."""
         slot = self._emptied.get()
         try:
             x = piece.array
-            self.link.download(slot.address, piece.address, x.nbytes, slot.done)
-            self.link.wait(slot.done)
-            np.copyto(x, slot.like(x))
-        finally:
-            self._emptied.put(slot)
-
-    def _download_now(self, piece: _Piece) -> None:
-        """Download a piece in the caller's thread: it polls, which keeps the processor busy and
-        takes less time."""
-        slot = self._emptied.get()
-        try:
-            x = piece.array
-            self.link.download(slot.address, piece.address, x.nbytes)
-            self.link.await_downloads()
+            self.link.download(slot.address, piece.address, x.nbytes, None if polls else slot.done)
+            if polls:
+                self.link.await_downloads()
+            else:
+                self.link.wait(slot.done)
             np.copyto(x, slot.like(x))
         finally:
             self._emptied.put(slot)

@@ -53,7 +53,6 @@ def check(name, result, before, a, alpha, b, beta, trans, lower):
     np.testing.assert_array_equal(result[~written], there[~written])
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("routine", [*RANK_K, *RANK_2K], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("trans, lower, overwrite, order", [(0, 0, 0, "C"), (1, 1, 1, "F"),
                                                             (0, 1, 1, "C"), (1, 0, 0, "F")])

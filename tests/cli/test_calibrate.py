@@ -22,7 +22,7 @@ from .fakes import FormulaCard
 
 MEASURED = HOST.changed({"link_bytes": 1e9, "multiplications": {"int8": 7.0}})
 USUAL = usual_samples()
-SAMPLES = [*[x for x in USUAL if isinstance(x.problem, GemmProblem)][:24],
+SAMPLES = [*[x for x in USUAL if isinstance(x.problem, GemmProblem)][:12],
            *[x for x in USUAL if isinstance(x.problem, CopyProblem)][:2]]
 
 

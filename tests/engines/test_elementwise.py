@@ -21,8 +21,8 @@ from cuteblas.engines.elementwise import (
     scaled_of,
 )
 from cuteblas.engines.emulator import EMULATOR
-from cuteblas.engines.execution import plan_for
 from cuteblas.engines.memory import Memory
+from cuteblas.engines.tuning import plan_for
 from cuteblas.planning.problem import H200
 
 from ..functions.arrays import laid_out

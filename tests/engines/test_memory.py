@@ -13,10 +13,10 @@ from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.memory import (
     Memory,
     is_contiguous,
+    new_memory,
     overlap,
     overlaps_itself,
     same_elements,
-    strides_by_order,
 )
 
 from ..functions.arrays import small_arrays
@@ -29,7 +29,7 @@ shapes = st.lists(st.sampled_from((0, 1, 2, 3)), max_size=4).map(tuple)
 @given(st.data(), shapes, st.sampled_from("CFAK"))
 def test_new_arrays_are_laid_out_as_numpy_does(data, shape, order):
     x = small_arrays(data.draw, shape)
-    check_same_strides(Memory(shape, strides_by_order(EMULATOR.memory(x), order), x.dtype),
+    check_same_strides(new_memory(EMULATOR.memory(x), order),
                        np.copy(x, order=order))
     assert is_contiguous(EMULATOR.memory(x), "C") == x.flags.c_contiguous
     assert is_contiguous(EMULATOR.memory(x), "F") == x.flags.f_contiguous

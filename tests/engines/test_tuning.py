@@ -16,7 +16,7 @@ from cuteblas import blas, epilogues
 from cuteblas._cache import cache_directory, clear, export_to, import_from, keep
 from cuteblas.engines import tuning
 from cuteblas.engines.emulator import Emulator
-from cuteblas.engines.execution import plan_for
+from cuteblas.engines.tuning import plan_for
 from cuteblas.planning import (
     ContractionProblem,
     CopyProblem,

@@ -20,10 +20,10 @@ from cuteblas import blas, emulator
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.engines import cuda, execution  # noqa: E402
-from cuteblas.engines.execution import plan_for  # noqa: E402
+from cuteblas.engines import cuda, execution, tuning  # noqa: E402
 from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
 from cuteblas.engines.replay import recording, registry  # noqa: E402
+from cuteblas.engines.tuning import plan_for  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
 
 from . import host_cupy, reference  # noqa: E402
@@ -113,7 +113,7 @@ def test_a_program_of_one_function_replays_it(monkeypatch, call):
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(name, replay_cupy)              # is put back
     planned = []
-    monkeypatch.setattr(execution, "plan_for",
+    monkeypatch.setattr(tuning, "plan_for",
                         lambda *problem: planned.append(problem) or plan_for(*problem))
     for _ in range(4):
         call(on_gpu(np.ones((4, 4), "f4")), on_gpu(np.ones((4, 4), "f4")))
@@ -556,7 +556,7 @@ def test_a_repeated_call_with_an_epilogue_is_replayed(monkeypatch):
         )
     )
     planned = []
-    monkeypatch.setattr("cuteblas.engines.execution.plan_for",
+    monkeypatch.setattr("cuteblas.engines.tuning.plan_for",
                         lambda *a: planned.append(a) or plan_for(*a))
     low = cuteblas.epilogues.clamp
     a, b = on_gpu(np.ones((8, 6), "f4")), on_gpu(np.ones((6, 5), "f4"))
@@ -613,7 +613,8 @@ def test_less_workspace_where_there_is_no_memory(monkeypatch, share, blocks):
         return SimpleNamespace(launch=launch)
 
     monkeypatch.setattr("cuteblas.runtime.executor", executor)
-    monkeypatch.setattr(execution, "plan_for", plan_gemm)
+    for module in (execution, tuning):
+        monkeypatch.setattr(module, "plan_for", plan_gemm)
     a = on_gpu(np.ones((1536, 1536), "f4"))
     for _ in range(2):
         assert cuteblas.matmul(a, a).shape == (1536, 1536)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.engines.execution import plan_for
+from cuteblas.engines.tuning import plan_for
 from cuteblas.planning.floors import compulsory_bytes, floor_of, multiply_adds_per_clock
 from cuteblas.planning.problem import (
     H200,

@@ -3,8 +3,10 @@ chooses."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import ml_dtypes
 import numpy as np
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Plan
@@ -165,10 +167,65 @@ class Cuda:
             x.base.view(np.uint8)[:] = memory[id(x.base)].get()
 
 
+def repeated(x: Strided, modes: Iterable[int]) -> Strided:
+    """What is first in some modes, in their other places too."""
+    return replace(x, strides=tuple(0 if i in modes else s for i, s in enumerate(x.strides)))
+
+
+def outside(x: Strided) -> np.ndarray:
+    """Which elements of the allocation are not the array's."""
+    mask = np.ones(x.base.shape, bool)
+    np.lib.stride_tricks.as_strided(mask[x.offset:], x.shape, x.strides)[...] = False
+    return mask
+
+
+def multiply_placed(engine, plan_for, a: Strided, b: Strided, c: Strided, *, alpha=1, beta=0,
+                    conj=(False, False), **kinds) -> Plan:
+    """One product, compared, without another byte of C's allocation written; the plan."""
+    before, around = c.view.copy(), outside(c)
+    untouched = c.base[around].copy()
+    problem = gemm_problem(a, b, c, conj=conj, alpha="one" if alpha == 1 else "value",
+                           beta={0: "zero", 1: "one"}.get(beta, "value"), **kinds)
+    plan = plan_for(problem, engine.device)
+    engine.run(plan, alpha, beta, a=a, b=b, c=c)
+    wide_a, wide_b = (np.conj(x.view) if flag else x.view
+                      for x, flag in zip((a, b), conj, strict=True))
+    kind = c.base.dtype
+    if a.base.itemsize == 2 and a.base.dtype.kind not in "iu":
+        check_tensor_cores(c.view, wide_a, wide_b, alpha=alpha, beta=beta, before=before)
+    else:
+        check_product(c.view, wide_a.astype(kind), wide_b.astype(kind), kind.name, alpha=alpha,
+                      beta=beta, before=before)
+    np.testing.assert_array_equal(c.base[around].view(np.uint8), untouched.view(np.uint8),
+                                  err_msg="memory outside of C was written")
+    return plan
+
+
+def multiply(engine, plan_for, a: np.ndarray, b: np.ndarray, orders: str = "CCC", *,
+             output: str | None = None, beta=0, repeat: tuple[str, Iterable[int]] | None = None,
+             a_place=None, b_place=None, c_place=None, **how) -> Plan:
+    """The same of values that are put into memory; C is poisoned, and so is what is around it."""
+    dtype = output or a.dtype.name
+    shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
+    before = (random(np.random.default_rng(9), shape, dtype) if beta
+              else np.full(shape, poison(dtype), element(dtype)))
+    placed = {"a": place(a, orders[0], **(a_place or {})),
+              "b": place(b, orders[1], **(b_place or {}))}
+    if repeat is not None:
+        placed[repeat[0]] = repeated(placed[repeat[0]], repeat[1])
+    c = place(before, orders[2], **{"poison": poison(dtype), **(c_place or {})})
+    return multiply_placed(engine, plan_for, **placed, c=c, beta=beta, **how)
+
+
+def element(dtype: str) -> np.dtype:
+    """The type of a name, of which NumPy does not know bfloat16."""
+    return np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+
+
 def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
     """Random values of any kernel type; integers use the whole range, so that sums wrap, and any
     byte but 0 stands for true."""
-    kind = np.dtype(dtype)
+    kind = element(dtype)
     if kind.kind == "b":
         true = rng.choice(np.array([1, 2, 4, 128, 255], np.uint8), shape)
         return np.where(rng.random(shape) < 0.1, true, np.uint8(0)).view(bool)
@@ -182,8 +239,8 @@ def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
 
 def poison(dtype: str):
     """A value that no test expects in a result."""
-    kind = np.dtype(dtype)
-    return np.nan if kind.kind in "fc" else True if kind.kind == "b" else np.array(0x5A5A5A5A5A5A5A5A).astype(kind)
+    kind = element(dtype)
+    return np.nan if kind.kind in "fcV" else True if kind.kind == "b" else np.array(0x5A5A5A5A5A5A5A5A).astype(kind)
 
 
 def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, alpha=1, beta=0,

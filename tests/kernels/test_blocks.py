@@ -77,7 +77,6 @@ def values_of(rng, shape, element):
     return (found[0] + 1j * found[1] if element == "complex64" else found[0]).astype(element)
 
 
-@pytest.mark.each_value
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("form", split.FORMATS)
 @pytest.mark.parametrize("element", ["float32", "complex64"])
@@ -106,24 +105,24 @@ def test_what_was_split_for_the_first_block_lies_where_its_launch_put_it(engine,
     """Beside fewer columns the rows of A would be split by other blocks, which leave more or fewer
     records."""
     hopper(engine)
-    readings = split._readings
+    readings = split.readings_of
 
     def other_readings(p, device):
         found = readings(p, device)
-        a = replace(found.a, threads=(1, found.a.threads[0] * found.a.threads[1]))
-        return found._replace(a=a) if (p.n == 2) == more else found
+        a, b = found.operands
+        a = replace(a, threads=(1, a.threads[0] * a.threads[1]))
+        return found._replace(operands=(a, b)) if (p.n == 2) == more else found
 
     rng = np.random.default_rng(4)
     a, b = values_of(rng, (40, 64), "float32"), values_of(rng, (64, 98), "float32")
     whole, _plan = product(engine, a, b, plan_guarded)
-    monkeypatch.setattr(split, "_readings", other_readings)
+    monkeypatch.setattr(split, "readings_of", other_readings)
     monkeypatch.setattr(split, "_room", lambda _problem: 4 * 64 * (40 + 32) + 3000)
     parts, plan = product(engine, a, b, plan_guarded)
     assert "4 blocks of C, so that" in plan.reason
     np.testing.assert_array_equal(parts, whole)
 
 
-@pytest.mark.each_value
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("element", ["float32", "complex64"])
 @pytest.mark.parametrize("turned", [False, True])

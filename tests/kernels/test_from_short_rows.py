@@ -25,7 +25,6 @@ def planned(item, columns, rows=10**6, **options):
     return plan_of_matrix(item, rows, columns, **options)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("item", SHORT)
 @pytest.mark.parametrize("columns", [range(2, 22), range(22, 43), range(43, 64)], ids=str)
 def test_every_length_of_rows(engine, item, columns):

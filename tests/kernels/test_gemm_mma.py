@@ -1,7 +1,6 @@
-"""``gemm_mma``: warp-level tensor cores for every type, order, stride, scalar and edge, in the
-emulator and on a GPU."""
+"""``gemm_mma``: tiles, edges, slices and words of warp-level tensor cores, in the emulator and on a
+GPU; what it shares with other families is in test_products.py."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +23,7 @@ from cuteblas.planning.gemm.mma import (
 )
 from cuteblas.planning.gemm.simt import plan_simt
 
-from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
+from .engines import check_tensor_cores, gemm_problem, multiply, place, random
 from .moves import counted
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -33,55 +32,19 @@ OUTPUT = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "float64
           "complex128": "complex128"}
 
 
-def values(rng, shape, dtype):
-    return rng.standard_normal(shape).astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else random(rng, shape, dtype)
-
-
-def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C", c_order="C",
-        a_place=None, b_place=None, c_place=None, conj=(False, False)):
-    """Run one product and compare; returns the plan."""
+def run(engine, a, b, orders="CCC", *, output=None, **how):
+    """One product, where the architecture has the instruction; the plan."""
     if mma_atom(a.dtype.name, engine.device.arch) is None:
         pytest.skip(f"{engine.device.arch} has no mma.sync for {a.dtype}")
-    output = output or OUTPUT[a.dtype.name]
-    kind = np.dtype(ml_dtypes.bfloat16) if output == "bfloat16" else np.dtype(output)
-    filler = np.array(poison(output) if kind.kind in "iu" else np.nan).astype(kind)
-    shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
-    before = values(np.random.default_rng(5), shape, output) if beta else np.full(shape, filler)
-    pa, pb = place(a, **{"order": a_order, **(a_place or {})}), place(b, **{"order": b_order, **(b_place or {})})
-    pc = place(before, **{"order": c_order, "poison": filler, **(c_place or {})})
-    problem = gemm_problem(pa, pb, pc, conj=conj, alpha="one" if alpha == 1 else "value",
-                           beta={0: "zero", 1: "one"}.get(beta, "value"))
-    plan = plan_mma(problem, engine.device)
-    outside = np.ones(pc.base.shape, bool)
-    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
-    untouched = pc.base[outside].view(np.uint8).copy()
-    engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
-    a, b = (x.conj() if flag else x for x, flag in zip((a, b), conj, strict=True))
-    if a.dtype == np.int8:
-        check_product(pc.view, a.astype("i4"), b.astype("i4"), "int32", alpha=alpha, beta=beta,
-                      before=before)
-    elif a.dtype in (np.float64, np.complex128):
-        check_product(pc.view, a, b, a.dtype.name, alpha=alpha, beta=beta, before=before)
-    else:
-        check_tensor_cores(pc.view, a, b, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside].view(np.uint8), untouched,
-                                  err_msg="memory outside of C was written")
-    return plan
-
-
-@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
-@pytest.mark.parametrize("dtype", ["float16", "float64", "complex128"])
-def test_every_order_of_a_b_and_c(engine, dtype, orders):
-    rng = np.random.default_rng(1)
-    a, b = values(rng, (72, 96), dtype), values(rng, (96, 136), dtype)
-    run(engine, a, b, a_order=orders[0], b_order=orders[1], c_order=orders[2])
+    return multiply(engine, plan_mma, a, b, orders, output=output or OUTPUT[a.dtype.name], **how)
 
 
 @pytest.mark.parametrize("element, output", [("float16", "float16"), ("bfloat16", "float32"),
                                              ("bfloat16", "bfloat16"), ("int8", "int32")])
 def test_types(engine, element, output):
     rng = np.random.default_rng(2)
-    run(engine, values(rng, (64, 96), element), values(rng, (96, 72), element), output, b_order="F")
+    run(engine, random(rng, (64, 96), element), random(rng, (96, 72), element), "CFC",
+        output=output)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "complex128"])
@@ -89,46 +52,7 @@ def test_types(engine, element, output):
                                      (64, 8, 520), (128, 128, 32)])
 def test_ragged_sizes(engine, dtype, m, n, k):
     rng = np.random.default_rng(3)
-    run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), c_place={"pad": 1})
-
-
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8},
-          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
-          "rows backwards": {"flip": (True, False)}, "unaligned": {"offset": 1},
-          "two bytes off a word": {"offset": 3, "pad": 1}}
-
-
-@pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("operand", ["a", "b", "c"])
-@pytest.mark.parametrize("dtype", ["float16", "complex128"])
-def test_strides(engine, dtype, where, operand):
-    rng = np.random.default_rng(4)
-    run(engine, values(rng, (40, 48), dtype), values(rng, (48, 56), dtype),
-        **{f"{operand}_place": PLACES[where]})
-
-
-def test_zero_strides_read_one_row_many_times(engine):
-    rng = np.random.default_rng(5)
-    row, b = values(rng, (1, 48), "float16"), values(rng, (48, 40), "float16")
-    pa, pb, pc = place(row), place(b), place(np.full((56, 40), np.nan, "f4"))
-    pa.shape, pa.strides = (56, 48), (0, 1)
-    engine.run(plan_mma(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
-    check_tensor_cores(pc.view, np.broadcast_to(row, (56, 48)), b)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
-@pytest.mark.parametrize("alpha, beta", [(2, 0), (1, 1), (-3, 2)])
-def test_alpha_and_beta(engine, dtype, alpha, beta):
-    rng = np.random.default_rng(6)
-    run(engine, values(rng, (40, 64), dtype), values(rng, (64, 24), dtype), alpha=alpha, beta=beta,
-        b_order="F")
-
-
-@pytest.mark.parametrize("alpha, beta", [(1j, 0), (1 - 2j, 1), (-0.5 + 3j, 2 - 1j)])
-def test_complex_alpha_and_beta(engine, alpha, beta):
-    rng = np.random.default_rng(6)
-    run(engine, values(rng, (40, 37), "complex128"), values(rng, (37, 24), "complex128"),
-        alpha=alpha, beta=beta, c_order="F")
+    run(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), c_place={"pad": 1})
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
@@ -136,8 +60,8 @@ def test_complex_alpha_and_beta(engine, alpha, beta):
 def test_conjugation_in_the_product(engine, conj, orders):
     rng = np.random.default_rng(14)
     for c_order in "CF":                               # a column-major C exchanges the operands
-        run(engine, values(rng, (19, 30), "complex128"), values(rng, (30, 28), "complex128"),
-            conj=conj, a_order=orders[0], b_order=orders[1], c_order=c_order)
+        run(engine, random(rng, (19, 30), "complex128"), random(rng, (30, 28), "complex128"),
+            orders + c_order, conj=conj)
 
 
 @pytest.mark.parametrize("conj_a", [False, True])
@@ -183,22 +107,14 @@ def test_float64_has_the_bits_of_fused_multiply_adds(engine):
     np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "complex128"])
-@pytest.mark.parametrize("batch", [(3,), (2, 2)])
-def test_batches(engine, batch, dtype):
-    rng = np.random.default_rng(7)
-    run(engine, values(rng, (*batch, 40, 64), dtype), values(rng, (*batch, 64, 72), dtype),
-        a_order="F", c_place={"pad": 4})
-
-
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
 @pytest.mark.parametrize("c_order", "CF")
 def test_slices_of_k_are_added_in_order(engine, monkeypatch, dtype, c_order):
     monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 32)
     rng = np.random.default_rng(8)
     k = {"int8": 16_000, "complex128": 1500}.get(dtype, 4000)
-    plan = run(engine, values(rng, (33, k), dtype), values(rng, (k, 40), dtype), alpha=3, beta=2,
-               b_order="F", c_order=c_order)
+    plan = run(engine, random(rng, (33, k), dtype), random(rng, (k, 40), dtype), "CF" + c_order,
+               alpha=3, beta=2)
     assert plan.config.slices > 2 and len(plan.launches) == 2
 
 
@@ -219,7 +135,6 @@ def one_tile(monkeypatch):
     return choose
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("dtype, tile", THIN, ids=lambda x: x if isinstance(x, str)
                          else f"{x.m}x{x.n}")
@@ -230,8 +145,7 @@ def test_tiles_for_few_columns_or_rows(engine, one_tile, dtype, tile, orders):
     rng, step = np.random.default_rng(21), 2 if "16" in dtype else 1
     m, n = (tile.m + 8, tile.n - 5 * step) if tile.m > tile.n else (tile.m - 5 * step, tile.n + 8)
     for k in (5 * step, 7 * tile.k + 3 * step):
-        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), a_order=orders[0],
-            b_order=orders[1])
+        run(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), orders + "C")
 
 
 @pytest.mark.parametrize("dtype, tile", TILES,
@@ -240,8 +154,8 @@ def test_every_tile(engine, one_tile, dtype, tile):
     """Every tile that planning can choose, on a ragged problem a little larger than it."""
     one_tile(tile)
     rng = np.random.default_rng(9)
-    run(engine, values(rng, (tile.m + 8, 80), dtype), values(rng, (80, tile.n + 16), dtype),
-        b_order="F")
+    run(engine, random(rng, (tile.m + 8, 80), dtype), random(rng, (80, tile.n + 16), dtype),
+        "CFC")
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
@@ -254,13 +168,12 @@ def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, one_tile
     rng = np.random.default_rng(17)
     for tile, steps in zip(tiles[:2] if dtype == "float64" else tiles * 2, (1, 6), strict=True):
         one_tile(tile)
-        a, b = values(rng, (2, 2 * tile.m, steps * tile.k),
-                      dtype), values(rng, (2, steps * tile.k, tile.n), dtype)
-        plan = run(engine, a, b, a_order=orders[0], b_order=orders[1], beta=steps // 6,
-                   c_place={"pad": 2})
+        a, b = random(rng, (2, 2 * tile.m, steps * tile.k),
+                      dtype), random(rng, (2, steps * tile.k, tile.n), dtype)
+        plan = run(engine, a, b, orders + "C", beta=steps // 6, c_place={"pad": 2})
         assert "_aligned" in plan.launches[0].kernel.name
-    plan = run(engine, values(rng, (2 * tile.m + 1, tile.k), dtype),
-               values(rng, (tile.k, tile.n), dtype))
+    plan = run(engine, random(rng, (2 * tile.m + 1, tile.k), dtype),
+               random(rng, (tile.k, tile.n), dtype))
     assert "_aligned" not in plan.launches[0].kernel.name
 
 
@@ -270,8 +183,8 @@ def test_slices_of_k_without_predicates(engine, monkeypatch, one_tile, k, withou
     monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 32)
     one_tile(tile)
     rng = np.random.default_rng(18)
-    plan = run(engine, values(rng, (tile.m, k), "complex128"),
-               values(rng, (k, tile.n), "complex128"), b_order="F")
+    plan = run(engine, random(rng, (tile.m, k), "complex128"),
+               random(rng, (k, tile.n), "complex128"), "CFC")
     assert plan.config.slices > 2 and k % plan.config.chunk and ("_aligned" in plan.launches[0].kernel.name) == without
 
 
@@ -279,7 +192,7 @@ def test_complex128_has_the_bits_of_older_parts(engine):
     """An instruction adds four elements of k after the other four, in the order of the four
     instructions before sm_90."""
     rng = np.random.default_rng(19)
-    a, b = values(rng, (70, 83), "complex128"), values(rng, (83, 45), "complex128")
+    a, b = random(rng, (70, 83), "complex128"), random(rng, (83, 45), "complex128")
     results, names = [], []
     for device in (engine.device, replace(engine.device, arch="sm_80")):
         pa, pb, pc = place(a), place(b), place(np.full((70, 45), np.nan, "c16"))
@@ -295,7 +208,7 @@ def test_older_parts_multiply_shallower_matrices(engine):
     """sm_75: 16x8x8, two stages, and copies through registers; the same source runs everywhere."""
     older = replace(engine.device, arch="sm_75", shared_bytes_per_block=65536)
     rng = np.random.default_rng(10)
-    a, b = values(rng, (70, 100), "float16"), values(rng, (100, 90), "float16")
+    a, b = random(rng, (70, 100), "float16"), random(rng, (100, 90), "float16")
     pa, pb, pc = place(a), place(b, "F"), place(np.full((70, 90), np.nan, "f4"))
     plan = plan_mma(gemm_problem(pa, pb, pc), older)
     assert "m16n8k8" in plan.launches[0].kernel.body and plan.launches[0].kernel.arch == "sm_75"
@@ -308,7 +221,7 @@ def test_older_parts_multiply_shallower_matrices(engine):
 def test_older_parts_read_rows_that_begin_inside_of_words(engine, orders):
     older = replace(engine.device, arch="sm_75", shared_bytes_per_block=65536)
     rng = np.random.default_rng(34)
-    a, b = values(rng, (35, 77), "float16"), values(rng, (77, 65), "float16")
+    a, b = random(rng, (35, 77), "float16"), random(rng, (77, 65), "float16")
     pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 65), np.nan, "f2"))
     plan = plan_mma(gemm_problem(pa, pb, pc), older)
     assert "read as the words that cover their rows" in plan.reason and plan.launches[0].kernel.arch == "sm_75"
@@ -328,7 +241,7 @@ def test_small_integers_are_exact(engine, dtype):
 
 def test_threads_in_any_order(engine):
     rng = np.random.default_rng(12)
-    a, b = values(rng, (64, 256), "float16"), values(rng, (256, 64), "float16")
+    a, b = random(rng, (64, 256), "float16"), random(rng, (256, 64), "float16")
     pa, pb, pc = place(a), place(b), place(np.full((64, 64), np.nan, "f4"))
     for seed in range(3):
         engine.run(plan_mma(gemm_problem(pa, pb, pc), engine.device), seed=seed, a=pa, b=pb, c=pc)
@@ -337,7 +250,7 @@ def test_threads_in_any_order(engine):
 
 def test_offsets_of_64_bits(engine):
     rng = np.random.default_rng(13)
-    a, b = values(rng, (40, 64), "float16"), values(rng, (64, 48), "float16")
+    a, b = random(rng, (40, 64), "float16"), random(rng, (64, 48), "float16")
     pa, pb, pc = place(a), place(b), place(np.full((40, 48), np.nan, "f4"))
     problem = gemm_problem(pa, pb, pc)
     plan = plan_mma(problem, engine.device)
@@ -370,7 +283,6 @@ def test_no_bank_conflicts(dtype, orders):
                                         for text in shared.values()), (tile, shared)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2),
                                             (40, 21, 33, "w")])
@@ -378,7 +290,7 @@ def test_no_bank_conflicts(dtype, orders):
 def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
     """Every other tile: each has every size, and each type with one size or another."""
     rng, wide = np.random.default_rng(6), "float32"
-    a, b, c = (values(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+    a, b, c = (random(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
     pa, pb, pc = place(a), place(b), place(c, poison=np.nan)
     kinds = {"alpha": "one" if alpha == 1 else "value", "beta": "value" if beta else "zero"}
     alternatives = [*MMA.alternatives(gemm_problem(pa, pb, pc, **kinds), engine.device)]
@@ -396,7 +308,6 @@ COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
            *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.min_blocks}")
 def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):
@@ -407,30 +318,29 @@ def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):
     for m, n, k, where in ((tile.m + 5, tile.n - 1, tile.k + 1, between),
                            (tile.m - 1, tile.n + 3, tile.k - 1, {}),
                            (3, 5, 2 * tile.k + 7, {"offset": 2, **between})):
-        a, b = values(rng, (2, m, k), "float16"), values(rng, (2, k, n), "float16")
-        plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], a_place=where,
-                   b_place=where, c_place=where)
+        a, b = random(rng, (2, m, k), "float16"), random(rng, (2, k, n), "float16")
+        plan = run(engine, a, b, orders + "C", output="float16", a_place=where, b_place=where,
+                   c_place=where)
         names = {"C": "kw", "F": "mw"}[orders[0]] + {"C": "mw", "F": "kw"}[orders[1]] + "kw"
         assert names in plan.launches[0].kernel.name and len(plan.launches) == 1
 
 
-@pytest.mark.parametrize("a_order, b_order, c_order", ["CCC", "FCF", "CFF", "FFC"])
+@pytest.mark.parametrize("orders", ["CCC", "FCF", "CFF", "FFC"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("alpha, beta", [(1, 0), (-3, 2)])
-def test_only_some_rows_that_begin_inside_of_words(engine, dtype, a_order, b_order, c_order, alpha,
-                                                   beta):
+def test_only_some_rows_that_begin_inside_of_words(engine, dtype, orders, alpha, beta):
     """One operand by vectors, the other one by words; in either order of C."""
     rng = np.random.default_rng(32)
     for m, n, k in ((33, 48, 65), (64, 31, 40), (21, 96, 64)):
-        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), dtype, a_order=a_order,
-            b_order=b_order, c_order=c_order, alpha=alpha, beta=beta)
+        run(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), orders, output=dtype,
+            alpha=alpha, beta=beta)
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 def test_slices_of_rows_that_begin_inside_of_words(engine, monkeypatch, orders):
     monkeypatch.setattr("cuteblas.planning.gemm.family.MIN_SLICE", 32)
     rng = np.random.default_rng(33)
-    a, b = values(rng, (35, 1001), "float16"), values(rng, (1001, 17), "float16")
+    a, b = random(rng, (35, 1001), "float16"), random(rng, (1001, 17), "float16")
     pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 17), np.nan, "f2"))
     plans = [x.plan() for x in MMA.alternatives(gemm_problem(pa, pb, pc), engine.device)
              if is_thin(x.plan().config.tile)]

@@ -39,7 +39,6 @@ def choose(monkeypatch, tile, slices=1, multiprocessors=132):
     return lambda p, device: plan_planes(p, replace(device, multiprocessors=multiprocessors))
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("case", range(11))
 @pytest.mark.parametrize("dtype, tile", TILES,
                          ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")

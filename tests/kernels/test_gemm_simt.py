@@ -1,5 +1,5 @@
-"""``gemm_simt``: every element type, stride, scalar and edge against float64, in the emulator and
-on a GPU."""
+"""``gemm_simt``: tiles, chains of sums and slices, in the emulator and on a GPU; what it shares
+with other families is in test_products.py."""
 
 import itertools
 from dataclasses import replace
@@ -14,56 +14,9 @@ from cuteblas.planning import H200, GemmProblem, Operand
 from cuteblas.planning.gemm import simt
 from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt, summing
 
-from .engines import check_product, gemm_problem, place, poison, random
+from .engines import check_product, gemm_problem, multiply, place, random
 
 FLOATS = ["float32", "float64", "complex64", "complex128"]
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-          "float16", *FLOATS]
-
-
-def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None,
-            b_place=None, c_place=None):
-    """Run one product and compare; returns the plan."""
-    shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
-    rng = np.random.default_rng(9)
-    before = random(rng, shape, dtype) if beta else np.full(shape, poison(dtype), dtype)
-    pa, pb = place(a, **(a_place or {})), place(b, **(b_place or {}))
-    pc = place(before, c_order, poison=poison(dtype), **(c_place or {}))
-    outside = np.ones(pc.base.shape, bool)
-    mask = replace_base(pc, outside)
-    mask[...] = False
-    untouched = pc.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value",
-             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
-    plan = plan_simt(gemm_problem(pa, pb, pc, conj=conj, **kinds), engine.device)
-    engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
-    ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
-    check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside], untouched,
-                                  err_msg="memory outside of C was written")
-    return plan
-
-
-def replace_base(x, base):
-    return np.lib.stride_tricks.as_strided(base[x.offset:], x.shape, x.strides)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type(engine, dtype):
-    rng = np.random.default_rng(1)
-    a, b = random(rng, (37, 29), dtype), random(rng, (29, 45), dtype)
-    product(engine, a, b, dtype)
-
-
-@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
-@pytest.mark.parametrize("dtype", ["float32", "complex128"])
-def test_every_order_of_a_b_and_c(engine, dtype, orders):
-    rng = np.random.default_rng(2)
-    a, b = random(rng, (68, 36), dtype), random(rng, (36, 72), dtype)
-    product(engine, a, b, dtype, c_order=orders[2], a_place={"order": orders[0]},
-            b_place={"order": orders[1]})
-
-
 SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (31, 33, 15), (32, 32, 17),
          (65, 63, 64), (127, 129, 31), (13, 257, 100)]
 
@@ -71,66 +24,7 @@ SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (31, 33, 15),
 @pytest.mark.parametrize("m, n, k", SIZES)
 def test_sizes_on_both_sides_of_tile_edges(engine, m, n, k):
     rng = np.random.default_rng(3)
-    product(engine, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"), "float32")
-
-
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8},
-          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
-          "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
-
-
-@pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("operand", ["a", "b", "c"])
-def test_strides(engine, where, operand):
-    rng = np.random.default_rng(4)
-    a, b = random(rng, (36, 24), "float32"), random(rng, (24, 40), "float32")
-    placed = dict(PLACES[where])
-    if operand == "c":
-        product(engine, a, b, "float32", c_order=placed.pop("order", "C"), c_place=placed)
-    else:
-        product(engine, a, b, "float32", **{f"{operand}_place": placed})
-
-
-def test_zero_strides_read_one_row_many_times(engine):
-    rng = np.random.default_rng(5)
-    row, b = random(rng, (1, 20), "float64"), random(rng, (20, 33), "float64")
-    pa, pb, pc = place(row), place(b), place(np.full((25, 33), np.nan))
-    pa.shape, pa.strides = (25, 20), (0, 1)
-    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
-    check_product(pc.view, np.broadcast_to(row, (25, 20)), b, "float64")
-
-
-@pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
-@pytest.mark.parametrize("alpha, beta", [(1, 0), (1, 1), (2, 0), (-3, 1), (2, 5), (0, 2)])
-def test_alpha_and_beta(engine, dtype, alpha, beta):
-    if dtype.startswith("c") and alpha:
-        alpha, beta = complex(alpha, 0.5), complex(beta, -1.5) if beta > 1 else beta
-    rng = np.random.default_rng(6)
-    a, b = random(rng, (20, 30), dtype), random(rng, (30, 28), dtype)
-    product(engine, a, b, dtype, alpha=alpha, beta=beta)
-
-
-@pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_conjugation_on_load(engine, dtype, conj):
-    rng = np.random.default_rng(7)
-    product(engine, random(rng, (19, 30), dtype), random(rng, (30, 28), dtype), dtype, conj=conj)
-
-
-@pytest.mark.parametrize("batch", [(3,), (2, 3), (2, 1, 2)])
-def test_batches(engine, batch):
-    rng = np.random.default_rng(8)
-    a, b = random(rng, (*batch, 33, 18), "float32"), random(rng, (*batch, 18, 20), "float32")
-    product(engine, a, b, "float32", a_place={"order": "F"}, c_place={"pad": 4})
-
-
-def test_broadcast_batch(engine):
-    rng = np.random.default_rng(10)
-    a, b = random(rng, (1, 20, 18), "float32"), random(rng, (4, 18, 24), "float32")
-    pa, pb, pc = place(a), place(b), place(np.full((4, 20, 24), np.nan, "f4"))
-    pa.shape, pa.strides = (4, 20, 18), (0, *pa.strides[1:])
-    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
-    check_product(pc.view, np.broadcast_to(a, (4, 20, 18)), b, "float32")
+    multiply(engine, plan_simt, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "int64", "float16"])
@@ -138,7 +32,7 @@ def test_broadcast_batch(engine):
 def test_slices_of_k_are_added_in_order(engine, dtype, alpha, beta):
     rng = np.random.default_rng(11)
     a, b = random(rng, (2, 20, 1030), dtype), random(rng, (2, 1030, 24), dtype)
-    plan = product(engine, a, b, dtype, alpha=alpha, beta=beta)
+    plan = multiply(engine, plan_simt, a, b, alpha=alpha, beta=beta)
     assert plan.config.slices > 1 and len(plan.launches) == 2 and plan.workspace_bytes > 0
     assert "slices" in plan.reason
 
@@ -156,8 +50,7 @@ def test_every_tile(engine, monkeypatch, dtype, candidate):
     m, n, k = t.n + 4, t.m + 8, 2 * t.k * t.stages + 4
     a, b = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
     for orders in ("CC", "FF") if t.m * t.n <= 64 * 64 else ("CC",):
-        plan = product(engine, a, b, dtype, a_place={"order": orders[0]},
-                       b_place={"order": orders[1]})
+        plan = multiply(engine, plan_simt, a, b, orders + "C")
         assert (plan.config.tile.m, plan.config.tile.n, plan.config.tile.warps) == (
             t.m,
             t.n,
@@ -176,8 +69,7 @@ def test_extents_that_the_tile_divides_need_no_predicates(engine, monkeypatch, o
     t = candidate
     a, b = random(rng, (t.n, k), "float32"), random(rng, (k, t.m), "float32")
     for kinds in ({}, {"alpha": 3, "beta": 2}) if k == 88 else ({},):
-        plan = product(engine, a, b, "float32", a_place={"order": orders[0]},
-                       b_place={"order": orders[1]}, **kinds)
+        plan = multiply(engine, plan_simt, a, b, orders + "C", **kinds)
         assert "_aligned" in plan.launches[0].kernel.name and (plan.config.tile.m,
                                                                plan.config.tile.n) == (t.m, t.n)
 
@@ -188,7 +80,7 @@ def test_slices_of_k_without_predicates(engine, monkeypatch):
     rng = np.random.default_rng(17)
     t = candidate
     a, b = random(rng, (t.n, 1048), "float32"), random(rng, (1048, t.m), "float32")
-    plan = product(engine, a, b, "float32", alpha=2)
+    plan = multiply(engine, plan_simt, a, b, alpha=2)
     assert plan.config.slices > 1 and 1048 % plan.config.chunk and "_aligned" in plan.launches[0].kernel.name
 
 
@@ -266,7 +158,6 @@ def test_slices_of_one_chain_take_turns(engine, tile, k):
     assert lost <= 64 + 16, lost
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=2)])
 @pytest.mark.parametrize("k, slices", [(512, 2), (513, 4), (575, 3), (640, 3), (449, 7)])
 def test_turns_of_slices(engine, orders, k, slices):

@@ -60,7 +60,6 @@ def stages_at_a_time(columns, slices):
     return replace(skinny.SKINNY, tilings=tilings).plan
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("columns", [32, 64])
 @pytest.mark.parametrize(
     "m, n, k, a_order, b_order, c_order, pad, batch, slices",

@@ -11,12 +11,12 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.gemm import simt, split
+from cuteblas.planning.gemm import planes, simt, split
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded, why_not_split
 from cuteblas.planning.problem import Fusion, GemmProblem, Operand
 
-from .engines import gemm_problem, place, plan_split
+from .engines import gemm_problem, outside, place, plan_split
 
 U = 2.0**-24
 
@@ -36,9 +36,9 @@ def divide(monkeypatch, more=False):
 @pytest.fixture(autouse=True)
 def readings_by_these_constants():
     """Tests replace constants that cached readings follow from."""
-    split._readings.cache_clear()
+    planes.readings_of.cache_clear()
     yield
-    split._readings.cache_clear()
+    planes.readings_of.cache_clear()
 
 
 def hopper(engine):
@@ -53,11 +53,10 @@ def product(engine, a, b, plan_for, *, a_order="C", b_order="C", c_order="C", pa
     before = np.full(shape, np.nan, a.dtype) if before is None else before
     pa, pb = place(a, a_order, pad=pad), place(b, b_order, pad=pad)
     pc = place(before, c_order, pad=pad, poison=a.dtype.type(77))
-    outside = np.ones(pc.base.shape, bool)
-    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
+    around = outside(pc)
     plan = plan_for(gemm_problem(pa, pb, pc, **kinds), engine.device)
     engine.run(plan, *scalars, a=pa, b=pb, c=pc)
-    assert (pc.base[outside] == 77).all()
+    assert (pc.base[around] == 77).all()
     return pc.view.copy(), plan
 
 
@@ -92,14 +91,13 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
 
 
 # Where rows are across K, blocks of 16 of them keep 1024 of K, and blocks of 32 keep 512.
-@pytest.mark.each_value
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("k", [256, 513, 1537, 2195, 4097])
 def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
     """However many blocks share them, and from where elements come: planes are those of rows along
     K, and so is what is known."""
     hopper(engine)
-    monkeypatch.setattr(split, "_MANY_ROWS", 18 if many else 768)
+    monkeypatch.setattr(planes, "_MANY_ROWS", 18 if many else 768)
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
     a[3, k - 1], b[k - 1, 17], b[0, 2] = 2.0**-40, 2.0**-41, 2.0**-42
@@ -121,7 +119,7 @@ def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
 def test_a_cluster_has_blocks_of_one_operand(engine, monkeypatch, element, m, n):
     """Many rows are split by an odd number of blocks, few rows by clusters, which come first."""
     hopper(engine)
-    monkeypatch.setattr(split, "_MANY_ROWS", 64)
+    monkeypatch.setattr(planes, "_MANY_ROWS", 64)
     rng = np.random.default_rng(m)
     a, b = (rng.standard_normal((*shape, 2)).astype("f4").view("c8")[..., 0] if element == "c8"
             else rng.standard_normal(shape).astype("f4") for shape in ((m, 293), (293, n)))
@@ -137,7 +135,7 @@ def test_few_and_many_rows_across_k_share_a_launch(engine, monkeypatch, k):
     """Alone, few rows of 1537 would be shared by two blocks where many are by four, and of 2195 by
     four and eight."""
     hopper(engine)
-    monkeypatch.setattr(split, "_MANY_ROWS", 19)
+    monkeypatch.setattr(planes, "_MANY_ROWS", 19)
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
     across, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y)
@@ -156,7 +154,6 @@ def test_rows_across_k_of_any_number_can_be_planned(element, k):
         assert plan.family == "gemm_split"
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ["FC", "CC", "FF"])
 @pytest.mark.parametrize("element, pad", [("f4", 0), ("f4", 1), ("c8", 0), ("c8", 3)])
 @pytest.mark.parametrize("clusters, k", [((1,), 2600), ((2,), 2600), ((8,), 130), ((4,), 1100)])
@@ -164,7 +161,7 @@ def test_every_cluster(engine, monkeypatch, element, orders, pad, clusters, k):
     """Little shared memory: of two slots, each is filled many times where few blocks share long
     rows; others find nothing to do."""
     hopper(engine)
-    monkeypatch.setattr(split, "_CLUSTERS", clusters)
+    monkeypatch.setattr(planes, "_CLUSTERS", clusters)
     rng = np.random.default_rng(k)
     a, b = (rng.integers(-60, 61, s).astype(element) for s in ((2, 21, k), (2, k, 19)))
     if element == "c8":
@@ -183,7 +180,7 @@ def test_what_blocks_of_a_cluster_count_is_added(engine, monkeypatch, cluster, o
     """A row of A, or a column of B, has small elements in several parts of K: three are few enough
     for what the other offers."""
     hopper(engine)
-    monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
+    monkeypatch.setattr(planes, "_CLUSTERS", (cluster,))
     k, at = 1030, [3, 700, 1029, 400]
     rng = np.random.default_rng(cluster)
     long, short = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((24, k)).astype("f4")
@@ -228,7 +225,6 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
     assert units(c, a, b) <= limit(130)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("m, n, k, batch, blocks, scalars", [
     (200, 200, 600, (), 3, (1, 0)),      # 4 tiles and more
@@ -290,7 +286,6 @@ def test_gated_slices_are_added_by_few_blocks(engine):
     np.testing.assert_array_equal(c, native)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("span, expected", [(60, "bf16x6"), (140, "ieee")])
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("multiprocessors, cluster", [(1, 1), (3, 2), (5, 4)])
@@ -300,7 +295,7 @@ def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, spa
     tiles, one after the other."""
     hopper(engine)
     monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
-    monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
+    monkeypatch.setattr(planes, "_CLUSTERS", (cluster,))
     monkeypatch.setitem(simt._TILES, "float32",
                         tuple(tile for tile in simt._TILES["float32"]
                               if (tile.m, tile.n) == (32, 32)))

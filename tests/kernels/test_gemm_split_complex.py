@@ -74,7 +74,6 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
     assert units(c, conjugated(a, flags[0]), conjugated(b, flags[1])) <= limit(2 * k)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("orders", ORDERS)
 @pytest.mark.parametrize("conj", CONJUGATED)
 def test_small_integers_are_exact(engine, orders, conj):

@@ -1,8 +1,8 @@
-"""``gemm_thin``: every element type, stride, scalar and edge against float64, in the emulator and
-on a GPU."""
+"""``gemm_thin``: its tiles and slices, in the emulator and on a GPU; what it shares with other
+families is in test_products.py."""
 
-import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,56 +13,9 @@ from cuteblas.planning.gemm import thin
 from cuteblas.planning.gemm.dispatch import plan_gemm
 from cuteblas.planning.gemm.thin import plan_thin, why_not_thin
 
-from .engines import check_product, gemm_problem, place, poison, random
+from .engines import check_product, gemm_problem, multiply, place, random
 
 FLOATS = ["float32", "float64", "complex64", "complex128"]
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-          "float16", *FLOATS]
-
-
-def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None,
-            b_place=None, c_place=None, choice=None):
-    """Run one product and compare; returns the plan."""
-    shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
-    rng = np.random.default_rng(9)
-    before = random(rng, shape, dtype) if beta else np.full(shape, poison(dtype), dtype)
-    pa, pb = place(a, **(a_place or {})), place(b, **(b_place or {}))
-    pc = place(before, c_order, poison=poison(dtype), **(c_place or {}))
-    outside = np.ones(pc.base.shape, bool)
-    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
-    untouched = pc.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value",
-             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
-    problem = gemm_problem(pa, pb, pc, conj=conj, **kinds)
-    plan = plan_thin(problem, engine.device, choice=choice and choice(problem))
-    engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
-    ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
-    check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside], untouched,
-                                  err_msg="memory outside of C was written")
-    return plan
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("orders", ["CC", "FF"])
-def test_every_type(engine, dtype, orders):
-    rng = np.random.default_rng(1)
-    a, b = random(rng, (40, 72), dtype), random(rng, (72, 3), dtype)
-    product(engine, a, b, dtype, a_place={"order": orders[0]}, b_place={"order": orders[1]})
-
-
-@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
-@pytest.mark.parametrize("dtype, n", [("float32", 8), ("complex128", 4), ("float16", 8)])
-def test_every_order_of_a_b_and_c(engine, dtype, n, orders):
-    rng = np.random.default_rng(2)
-    a, b = random(rng, (64, 96), dtype), random(rng, (96, n), dtype)
-    places = {"c_order": orders[2], "a_place": {"order": orders[0]},
-              "b_place": {"order": orders[1]}}
-    product(engine, a, b, dtype, **places)
-    a, b = random(rng, (n, 96), dtype), random(rng, (96, 64), dtype)
-    product(engine, a, b, dtype, **places)
-
-
 SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (8, 16, 16), (1, 33, 15), (32, 2, 17),
          (65, 7, 64), (127, 8, 31), (1, 1, 1000), (7, 257, 100), (3, 3, 4099)]
 
@@ -71,59 +24,8 @@ SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (8, 16, 16), (1, 33, 15), (
 @pytest.mark.parametrize("orders", ["CC", "FF"])
 def test_sizes_on_both_sides_of_tile_edges(engine, m, n, k, orders):
     rng = np.random.default_rng(3)
-    product(engine, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"), "float32",
-            a_place={"order": orders[0]}, b_place={"order": orders[1]})
-
-
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8},
-          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
-          "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
-
-
-@pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("operand", ["a", "b", "c"])
-def test_strides(engine, where, operand):
-    rng = np.random.default_rng(4)
-    a, b = random(rng, (36, 24), "float32"), random(rng, (24, 4), "float32")
-    placed = dict(PLACES[where])
-    if operand == "c":
-        product(engine, a, b, "float32", c_order=placed.pop("order", "C"), c_place=placed)
-    else:
-        product(engine, a, b, "float32", **{f"{operand}_place": placed})
-
-
-def test_zero_strides_read_one_row_many_times(engine):
-    rng = np.random.default_rng(5)
-    row, b = random(rng, (1, 20), "float64"), random(rng, (20, 3), "float64")
-    pa, pb, pc = place(row), place(b), place(np.full((25, 3), np.nan))
-    pa.shape, pa.strides = (25, 20), (0, 1)
-    engine.run(plan_thin(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
-    check_product(pc.view, np.broadcast_to(row, (25, 20)), b, "float64")
-
-
-@pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
-@pytest.mark.parametrize("alpha, beta", [(1, 1), (2, 0), (2, 5), (0, 2)])
-def test_alpha_and_beta(engine, dtype, alpha, beta):
-    if dtype.startswith("c") and alpha:
-        alpha, beta = complex(alpha, 0.5), complex(beta, -1.5) if beta > 1 else beta
-    rng = np.random.default_rng(6)
-    product(engine, random(rng, (20, 30), dtype), random(rng, (30, 2), dtype), dtype, alpha=alpha,
-            beta=beta)
-
-
-@pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_conjugation_on_load(engine, dtype, conj):
-    rng = np.random.default_rng(7)
-    product(engine, random(rng, (19, 30), dtype), random(rng, (30, 1), dtype), dtype, conj=conj)
-    product(engine, random(rng, (1, 30), dtype), random(rng, (30, 19), dtype), dtype, conj=conj)
-
-
-@pytest.mark.parametrize("batch", [(3,), (2, 3), (2, 1, 2)])
-def test_batches(engine, batch):
-    rng = np.random.default_rng(8)
-    a, b = random(rng, (*batch, 33, 18), "float32"), random(rng, (*batch, 18, 5), "float32")
-    product(engine, a, b, "float32", a_place={"order": "F"}, c_place={"pad": 4})
+    multiply(engine, plan_thin, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"),
+             orders + "C")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "int64", "float16", "bool"])
@@ -132,9 +34,12 @@ def test_slices_of_k(engine, dtype, orders, beta):
     """Many for few elements of C, which several threads add; in a batch; the last shorter."""
     rng = np.random.default_rng(11)
     a, b = random(rng, (2, 5, 6011), dtype), random(rng, (2, 6011, 3), dtype)
-    plan = product(engine, a, b, dtype, beta=beta, a_place={"order": orders[0]},
-                   b_place={"order": orders[1]},
-                   choice=lambda p: max(thin.THIN.choices(p, engine.device), key=lambda x: x.slices))
+
+    def most_slices(p, device):
+        choices = thin.THIN.choices(p, device)
+        return plan_thin(p, device, choice=max(choices, key=lambda x: x.slices))
+
+    plan = multiply(engine, most_slices, a, b, orders + "C", beta=beta)
     assert plan.config.slices > 1 and len(plan.launches) == 2 and plan.workspace_bytes > 0 and "slices" in plan.reason
     assert "_along" in plan.launches[1].kernel.name
 
@@ -145,19 +50,14 @@ def test_every_tile(engine, dtype, orders, n):
     """Every tile that planning can choose, but for the number of vectors of a step."""
     rng = np.random.default_rng(12)
     a, b = random(rng, (70, 152), dtype), random(rng, (152, n), dtype)
-    found = {}
-
-    def each(p):
-        for x in thin.THIN.choices(p, engine.device):
-            found[x.tile.lanes, x.tile.warps, x.tile.rest[0] > 1, x.tile.rest[1] > 1] = x
-        return next(iter(found.values()))
-
-    places = {"a_place": {"order": orders[0]}, "b_place": {"order": orders[1]}}
-    product(engine, a, b, dtype, choice=each, **places)
+    problem = gemm_problem(place(a, orders[0]), place(b, orders[1]),
+                           place(np.empty((70, n), dtype)))
+    found = {(x.tile.lanes, x.tile.warps, x.tile.rest[0] > 1, x.tile.rest[1] > 1): x
+             for x in thin.THIN.choices(problem, engine.device)}
     assert len(found) > 5
     for choice in found.values():
-        assert product(engine, a, b, dtype, choice=lambda _p, x=choice: x,
-                       **places).config.tile == choice.tile
+        plan = multiply(engine, partial(plan_thin, choice=choice), a, b, orders + "C")
+        assert plan.config.tile == choice.tile
 
 
 def test_results_are_the_same_bit_for_bit_in_any_order_of_threads(engine):

@@ -24,7 +24,7 @@ from cuteblas.layout import (
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, gemm_tutorial
 
-from .engines import check_product, gemm_problem, place, poison, random
+from .engines import check_product, gemm_problem, outside, place, poison, random
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 # What BLAS calls the four cases, and which mode of A (M,K) and of B (N,K) is contiguous: 0 for M or
@@ -244,14 +244,13 @@ def product(engine, variant, a, b, c_type="float32", *, a_order="F", b_order="C"
                     c_type) if beta else np.full(shape, poison(c_type), c_type)
     pa, pb = place(a, a_order, **where), place(b, b_order, **where)
     pc = place(before, c_order, pad=3, poison=poison(c_type))
-    outside = np.ones(pc.base.shape, bool)
-    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
-    untouched = pc.base[outside].copy()
+    around = outside(pc)
+    untouched = pc.base[around].copy()
     kinds = {"alpha": "one" if alpha == 1 else "value",
              "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     plan = plan_gemm(gemm_problem(pa, pb, pc, conj=conj, variant=variant, **kinds), engine.device)
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
-    np.testing.assert_array_equal(pc.base[outside], untouched,
+    np.testing.assert_array_equal(pc.base[around], untouched,
                                   err_msg="memory outside of C was written")
     return pc.view, before, plan
 

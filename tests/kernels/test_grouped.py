@@ -11,7 +11,16 @@ from cuteblas.planning import H200, Operand, plan_gemm
 from cuteblas.planning.gemm.grouped import plan_grouped, table_of
 from cuteblas.planning.problem import Fusion, GroupedProblem
 
-from .engines import Strided, check_product, check_tensor_cores, gemm_problem, place, poison, random
+from .engines import (
+    Strided,
+    check_product,
+    check_tensor_cores,
+    gemm_problem,
+    outside,
+    place,
+    poison,
+    random,
+)
 
 
 def kind(scalar, known):
@@ -29,10 +38,8 @@ class Product:
         self.alpha, self.beta = alpha, beta
         self.a, self.b = place(a, orders[0], pad=pad, flip=flip, offset=offset), place(b, orders[1], pad=pad, offset=offset)
         self.c = place(self.before, orders[2], pad=pad, poison=poison(output), offset=offset)
-        outside = np.ones(self.c.base.shape, bool)
-        np.lib.stride_tricks.as_strided(outside[self.c.offset:], self.c.shape,
-                                        self.c.strides)[...] = False
-        self._outside, self._untouched = outside, self.c.base[outside].copy()
+        around = outside(self.c)
+        self._outside, self._untouched = around, self.c.base[around].copy()
         kinds = {"alpha": kind(alpha, {0: "zero", 1: "one"}),
                  "beta": kind(beta, {0: "zero", 1: "one"})}
         self.problem = gemm_problem(self.a, self.b, self.c, **kinds)

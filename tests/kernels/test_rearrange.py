@@ -43,7 +43,6 @@ def planned(shape, axes, item, **options):
 
 
 # -- what is moved ---------------------------------------------------------------------------------
-@pytest.mark.each_value
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 7, 8, 16, 31])

@@ -16,7 +16,7 @@ from cuteblas.planning.plan import place as at
 from cuteblas.planning.problem import ReductionProblem
 from cuteblas.planning.reductions import plan_reduction
 
-from .engines import UNIT, Strided, aligned, place, poison, random
+from .engines import UNIT, Strided, aligned, outside, place, poison, random
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -70,12 +70,11 @@ def reduce(engine, x, op="sum", order="C", *, dtype=None, compute=None, r_step=1
 
 
 def run(engine, px, pr, op="sum", compute=None, seed=None):
-    outside = np.ones(pr.base.shape, bool)
-    np.lib.stride_tricks.as_strided(outside[pr.offset:], pr.shape, pr.strides)[...] = False
-    untouched = pr.base[outside].tobytes()
+    around = outside(pr)
+    untouched = pr.base[around].tobytes()
     plan = plan_reduction(problem_of(px, pr, op, compute), engine.device)
     engine.run(plan, src=px, dst=pr, seed=seed)
-    assert pr.base[outside].tobytes() == untouched, "memory outside of R was written"
+    assert pr.base[around].tobytes() == untouched, "memory outside of R was written"
     check(pr.view[..., 0], px.view, op, compute)
     return plan, pr.view[..., 0].copy()
 

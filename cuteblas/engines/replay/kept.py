@@ -28,12 +28,12 @@ from ...planning.plan import Argument, Launch, Plan
 from ...runtime.architectures import target_architecture
 from ...runtime.compiler import cubin_name
 from ...runtime.configuration import costs_file
-from ...runtime.executor import Executor
-from ...runtime.loading import is_loaded, load_cubin
+from ...runtime.executor import Executor, PlanRecord
+from ...runtime.loading import KernelRecord, is_loaded, load_cubin
 from ..cuda import CUDA, several_devices
 from ..settings import workspace_limit
 from ..tuning import tuning_state
-from .launches import Call, Place, Placed, Program, Shifted, picking
+from .launches import Call, Place, Placed, Program, picking
 from .recording import Recorded, ticks_of
 
 __all__ = ["executor_from_json", "fingerprint", "name_of", "plan_to_json", "read", "write"]
@@ -174,10 +174,10 @@ def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
         steps = [_launch_to_json(step, device) for step in launch.steps]
         return None if None in steps else {"steps": steps, "offsets": launch.offsets,
                                            "nbytes": launch.nbytes}
-    if isinstance(launch, (Placed, Shifted)):
+    if isinstance(launch, Placed):
         inner = _launch_to_json(launch.launch, device)
-        shifts = launch.shifts if isinstance(launch, Shifted) else None
-        return None if inner is None else {"on": _numbers(launch.pick), "shifts": shifts, **inner}
+        return None if inner is None else {"on": _numbers(launch.pick), "shifts": launch.shifts,
+                                           **inner}
     if isinstance(launch, Call):
         has_name = getattr(launch.function, "__self__",
                            None) is CUDA and all(_is_usual(place.dtype) for place in launch.places)
@@ -201,8 +201,8 @@ def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
     ready = executor_from_json(kept["plan"], device)
     if ready is None or "on" not in kept:
         return None if ready is None else ready.launch
-    pick = picking(kept["on"])
-    return Placed(ready.launch, pick) if kept["shifts"] is None else Shifted(ready.launch, pick, tuple(kept["shifts"]))
+    shifts = kept["shifts"]
+    return Placed(ready.launch, picking(kept["on"]), None if shifts is None else tuple(shifts))
 
 
 def _numbers(pick: Any) -> list[int]:
@@ -229,29 +229,7 @@ class _KeptMap(NamedTuple):
     swizzle: int
 
 
-class _KeptKernel(NamedTuple):
-    """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine
-    code's name in the cache."""
-
-    name: str
-    params: tuple[_KeptParam, ...]
-    threads: int
-    shared_bytes: int
-    cluster: tuple[int, int, int]
-    waits: bool
-    cubin: str
-
-
-class _KeptPlan(NamedTuple):
-    """A plan: see :class:`~cuteblas.planning.plan.Plan`."""
-
-    roles: tuple[str, ...]
-    arch: str
-    launches: tuple[Launch, ...]
-    workspace_bytes: int
-
-
-def plan_to_json(plan: Plan, ordinal: int) -> dict[str, Any] | None:
+def plan_to_json(plan: Plan, ordinal: int) -> tuple[Any, ...] | None:
     """A plan that has been launched on a device for other processes; ``None`` if its kernels are
     not those of this process."""
     if not plan.launches or not all(is_loaded(launch.kernel, ordinal) for launch in plan.launches):
@@ -263,17 +241,14 @@ def plan_to_json(plan: Plan, ordinal: int) -> dict[str, Any] | None:
                       else x.value, x.offset, None if (box := x.tensor_map) is None
                       else [box.dtype.name, box.shape, box.strides, box.box, box.swizzle]]
                      for x in launch.arguments]
-        launches.append({"name": kernel.name, "params": [[param.name, param.kind, param.dtype.name]
-                                                         for param in kernel.params],
-                         "threads": kernel.threads, "shared_bytes": kernel.shared_bytes,
-                         "cluster": kernel.cluster, "waits": kernel.waits,
-                         "cubin": cubin_name(kernel, target_architecture(kernel.arch, plan.arch)),
-                         "grid": launch.grid, "arguments": arguments})
-    return {"roles": plan.roles, "arch": plan.arch, "workspace_bytes": plan.workspace_bytes,
-            "launches": launches}
+        cubin = cubin_name(kernel, target_architecture(kernel.arch, plan.arch))
+        params = [[x.name, x.kind, x.dtype.name] for x in kernel.params]
+        launches.append([kernel.name, kernel.threads, kernel.shared_bytes, kernel.waits, cubin,
+                         kernel.cluster, params, launch.grid, arguments])
+    return plan.roles, plan.arch, plan.workspace_bytes, launches
 
 
-def executor_from_json(kept: Mapping[str, Any], ordinal: int) -> Executor | None:
+def executor_from_json(kept: Sequence[Any], ordinal: int) -> Executor | None:
     """The executor of a kept plan on a device, which is the current one.
 
     Returns
@@ -288,24 +263,24 @@ def executor_from_json(kept: Mapping[str, Any], ordinal: int) -> Executor | None
     DriverError
         If the driver refuses a kernel.
     """
+    roles, arch, workspace_bytes, given = kept
     launches, functions = [], []
-    for given in kept["launches"]:
-        params = tuple(_KeptParam(name, kind, dtype(of)) for name, kind, of in given["params"])
-        kernel = _KeptKernel(given["name"], params, given["threads"], given["shared_bytes"],
-                             tuple(given["cluster"]), given["waits"], given["cubin"])
+    for *facts, cluster, params, grid, arguments in given:
+        params = tuple(_KeptParam(name, kind, dtype(of)) for name, kind, of in params)
+        kernel = KernelRecord._make((*facts, tuple(cluster), params))
         if (cubin := find("entries", kernel.cubin)) is None:
             return None
-        functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
+        functions.append(load_cubin(kernel, cubin, ordinal).function)
         launches.append(
-            Launch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"])))  # type: ignore[arg-type]
+            Launch(kernel, tuple(grid), tuple(map(_argument, arguments)))  # type: ignore[arg-type]
         )
-    plan = _KeptPlan(tuple(kept["roles"]), kept["arch"], tuple(launches), kept["workspace_bytes"])
+    plan = PlanRecord(tuple(roles), arch, workspace_bytes, tuple(launches))
     return Executor(plan, ordinal, functions, cupy.cuda.driver.launchKernel)
 
 
 def _argument(given: Any) -> Argument:
     role, value, offset, box = given
     if box is not None:
-        of, shape, strides, extents, swizzle = box
-        box = _KeptMap(dtype(of), tuple(shape), tuple(strides), tuple(extents), swizzle)
+        of, *extents, swizzle = box
+        box = _KeptMap._make((dtype(of), *map(tuple, extents), swizzle))
     return Argument(role, complex(*value) if isinstance(value, list) else value, box, offset)

@@ -401,16 +401,14 @@ def cast(x: Traced, dtype: np.dtype) -> Node:
     TypeError
         If it is complex and the type is not.
     """
+    if x.kind.kind == "c" and dtype.kind not in "cb":
+        _refuse_complex(f"a value of type {dtype}")
     if x.node.op == "constant":
-        if x.kind.kind == "c" and dtype.kind not in "cb":
-            _refuse_complex(f"a value of type {dtype}")
         value = x.node.value
         # arrays wrap, Python numbers do not
         return constant(value if x.weak else np.asarray(value, x.node.dtype)[()], dtype)
     if x.kind == dtype:
         return x.node
-    if x.kind.kind == "c" and dtype.kind not in "cb":
-        _refuse_complex(f"a value of type {dtype}")
     kind, node, row = value_type(dtype), x.node, element_of(dtype)
     if row is not None and row.is_stored and not (x.kind.kind in "biu" and 8
                                                   * x.kind.itemsize <= row.significand):
@@ -601,10 +599,8 @@ def _part(x: Any, name: str) -> Traced:
         return value if name == "real" else Traced(constant(0, value.kind), value.kind, value.weak,
                                                    value.full)
     kind = np.dtype(np.float32 if value.kind == np.complex64 else np.float64)
-    weak = float if value.weak else None
-    if value.node.op == "constant":
-        return Traced(constant(getattr(value.node.value, name), kind), kind, weak, value.full)
-    return Traced(_checked(Node(name, value_type(kind), (value.node,))), kind, weak, value.full)
+    return Traced(_operation(name, (value.node,), kind), kind, float if value.weak else None,
+                  value.full)
 
 
 def _where(condition: Any, *choices: Any) -> Traced:

@@ -77,6 +77,11 @@ class BoxSide:
         beyond = self.grain // item - 1 if self.grain else 0
         return -(-(prod(box[q] for q in self.order[:self.run]) + beyond) // self.word)
 
+    def passes(self, item: int, box: tuple[int, ...]) -> int:
+        """Words of a box that a thread moves."""
+        others = prod(box[q] for q in self.order[self.run:])
+        return -(-self.words(item, box) // self.lanes) * -(-others // self.rows)
+
     def whole(self, box: tuple[int, ...], held: tuple[int, ...]) -> bool:
         """Whether its words are words of shared memory too, of a box with these strides there."""
         stride = 1
@@ -186,6 +191,11 @@ class RearrangeConfig:
     def family(self) -> str:
         """``"copy"`` if both sides run along the same mode, else ``"transpose"``."""
         return "copy" if self.source.order[0] == self.target.order[0] else "transpose"
+
+    @property
+    def kind(self) -> str:
+        """What distinguishes it within its family."""
+        return f"RearrangeConfig of boxes {'x'.join(map(str, self.box))}"
 
     @property
     def name(self) -> str:

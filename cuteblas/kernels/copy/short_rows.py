@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from ...codegen import (
     CodegenError,
@@ -87,6 +88,12 @@ class PieceConfig:
     twos: int = 0
     modes: int = 0
     wide: bool = False
+    family: ClassVar[str] = "transpose"
+
+    @property
+    def kind(self) -> str:
+        """What distinguishes it within its family."""
+        return type(self).__name__
 
     @property
     def word(self) -> int:

@@ -178,8 +178,13 @@ class TransposeConfig:
         return 1 if self.cut else self.packed
 
     @property
+    def family(self) -> str:
+        """The kernel family."""
+        return "transpose_in_place" if self.in_place else "transpose"
+
+    @property
     def kind(self) -> str:
-        """By whose share of the bandwidth it is estimated."""
+        """What distinguishes it within its family."""
         return f"{'Ragged' if self.cut else ''}{'InPlace' if self.in_place else '' if self.cut else 'Transpose'}Config"
 
     @property

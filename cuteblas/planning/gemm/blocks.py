@@ -12,9 +12,12 @@ from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
 
-__all__ = ["Block", "Blocks", "NoRoom", "plan_in_blocks"]
+__all__ = ["MOST_BLOCKS", "Block", "Blocks", "NoRoom", "plan_in_blocks"]
 
 T = TypeVar("T")
+MOST_BLOCKS = 64
+"""Into as many blocks a product is cut that prepares its operands."""
+
 _MULTIPLE = 256                    # rows and columns: offsets to blocks are multiples of any vector
 
 
@@ -62,17 +65,18 @@ class Blocks:
         return cls(-(-(p.batch[0] if p.batch else 1) // matrices), m, n)
 
     @classmethod
-    def fewest(cls, p: GemmProblem, most: int,
-               fits: Callable[[GemmProblem], bool]) -> Blocks | None:
-        """The fewest blocks that fit, a triangle in one; ``None`` if not even ``most`` of them
-        do."""
+    def fewest(cls, p: GemmProblem, room: int,
+               nbytes: Callable[[GemmProblem], int]) -> Blocks | None:
+        """The fewest blocks with room for the workspace of each, a triangle in one; ``None`` if
+        :data:`MOST_BLOCKS` are too few."""
         matrices = p.batch[0] if p.batch else 1
-        for total in range(1, 2 if p.triangle else most + 1):
+        for total in range(1, 2 if p.triangle else MOST_BLOCKS + 1):
             for each in divisors(total, matrices):
                 for rows in divisors(total // each, p.m):
                     cut = cls.cut(p, each, rows, total // each // rows)
                     parts = (block.problem for block in cut.of(p))
-                    if all(map(fits, {(x.m, x.n, x.batch): x for x in parts}.values())):
+                    if all(nbytes(x) <= room
+                           for x in {(x.m, x.n, x.batch): x for x in parts}.values()):
                         return cut
         return None
 

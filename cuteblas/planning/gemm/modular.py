@@ -3,7 +3,7 @@ residues modulo small numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
@@ -42,13 +42,15 @@ from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
     Oriented,
-    OwnBatch,
+    Side,
     bind,
     compact,
     launch,
+    mapped,
+    of_sides,
     of_triangle,
-    operand_span,
     output_span,
+    sides,
     specialised,
     stored_elements,
     tiles_of_c,
@@ -56,9 +58,9 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_types,
 )
-from ..plan import Argument, Launch, Role, Workspace, aligned, place, placed
-from ..problem import DeviceInfo, GemmProblem, Operand
-from .blocks import Block, Blocks, NoRoom
+from ..plan import Argument, Launch, Workspace, aligned, place, placed
+from ..problem import DeviceInfo, GemmProblem, Pair
+from .blocks import Blocks, NoRoom
 from .family import Choice, Family, Made
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
@@ -73,7 +75,6 @@ _MODULI = 14                         # of random numbers, by which the time is e
 _BESIDE = 80 << 20     # bytes of workspace beside 1.5 times those of A, B and C
 _LINE = 128            # bytes
 _MOST_BATCH_MODES = 2  # a tensor map has five modes: rows, K, planes and these
-_MOST_BLOCKS = 64      # of C
 _WORDS = 1             # of the verdict
 _LEAST_COSINE = 0.125  # of the angles of rows of A and B together, for 14 moduli; twice as much for
                        # complex numbers
@@ -97,9 +98,7 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"
     if len(p.batch) > _MOST_BATCH_MODES:
         return f"it takes at most {_MOST_BATCH_MODES} batch modes"
-    largest = max(max(p.m, p.n) * _pitch(p.k, K_MULTIPLE),
-                  p.m * _pitch(p.n, N_MULTIPLE)) * p.matrices
-    if planes_of(p.a.dtype) * MOST * largest >= MAPPED_STRIDE:
+    if max(_plane_bytes(p)) >= MAPPED_STRIDE:
         return "planes would lie 2^40 bytes apart or more, out of reach of tensor maps"
     return None
 
@@ -112,121 +111,102 @@ def why_not_residues(p: GemmProblem, device: DeviceInfo) -> str | None:
     return refused
 
 
-def _pitch(extent: int, multiple: int) -> int:
-    """Bytes from a row of residues to the next; long ones begin at lines."""
-    multiple = _LINE if extent >= 2 * _LINE else multiple
-    return -(-extent // multiple) * multiple
-
-
 _FRONT = place("workspace")
+_STATE = {"words": _FRONT, "numbers": _FRONT}          # of a product
 
 
 @dataclass(frozen=True)
-class _Side:
-    """An operand, and what the workspace has of it.
+class _Surveyed:
+    """An operand, and the parts of the workspace with the sums of parts of its rows, and with what
+    is known of them."""
 
-    Attributes
-    ----------
-    operand : Operand
-        The operand.
-    role : str
-        Its memory.
-    rows, k : int
-        Its extents.
-    own : OwnBatch
-        The batch modes of the operand.
-    partials, norms, lowest, exponents : Argument
-        The parts of the workspace with the sums of parts of rows, and with what is known of rows.
-    """
-
-    operand: Operand
-    role: Role
-    rows: int
-    k: int
-    own: OwnBatch
+    side: Side
     partials: Argument = _FRONT
     norms: Argument = _FRONT
     lowest: Argument = _FRONT
     exponents: Argument = _FRONT
 
     @classmethod
-    def within(cls, workspace: Workspace, operand: Operand, role: Role, rows: int,
-               p: GemmProblem) -> _Side:
+    def within(cls, workspace: Workspace, side: Side) -> _Surveyed:
         """An operand with its parts of the workspace."""
-        side = cls(operand, role, rows, p.k, OwnBatch.of(p, operand))
-        partials, norms, lowest, exponents = (workspace.take(nbytes * side.all_rows)
-                                              for nbytes in (20 * side.parts, 8, 4, 4))
-        return replace(side, partials=partials, norms=norms, lowest=lowest, exponents=exponents)
+        nbytes = 20 * cls(side).parts, 8, 4, 4
+        return cls(side, *(workspace.take(each * side.all_rows) for each in nbytes))
 
     @property
     def reading(self) -> SurveyOperand:
         """How it is read before it becomes residues."""
-        access = replace(vector_access(self.operand, (self.rows, self.k)), conj=False)
-        found = SurveyOperand(access, self.operand.dtype, len(self.own.modes), _UNROLL, _STEPS)
-        matrices = prod(self.own.extents)
-        while found.steps > 1 and prod(found.blocks(self.rows, self.k)) * matrices < _LEAST_BLOCKS:
+        side = self.side
+        found = SurveyOperand(replace(side.access, conj=False), side.operand.dtype, len(side.modes),
+                              _UNROLL, _STEPS)
+        matrices = prod(side.extents)
+        while found.steps > 1 and prod(found.blocks(side.rows, side.k)) * matrices < _LEAST_BLOCKS:
             found = replace(found, steps=found.steps // 2)
         return found
 
     @property
-    def all_rows(self) -> int:
-        """Rows of all its matrices."""
-        return self.rows * prod(self.own.extents)
-
-    @property
     def parts(self) -> int:
         """Parts of K whose sums are apart."""
-        return self.reading.blocks(self.rows, self.k)[1]
+        return self.reading.blocks(self.side.rows, self.side.k)[1]
 
     @property
     def blocks(self) -> int:
         """Blocks that read it."""
-        return prod(self.reading.blocks(self.rows, self.k)) * prod(self.own.extents)
+        side = self.side
+        return prod(self.reading.blocks(side.rows, side.k)) * prod(side.extents)
 
     @property
     def row_blocks(self) -> int:
         """Blocks that have some of its rows."""
-        return -(-self.all_rows // ROWS)
+        return -(-self.side.all_rows // ROWS)
 
     @property
     def partial_sums(self) -> dict[str, Argument]:
         """Where the sums of parts of rows are."""
-        count = self.all_rows * self.parts
+        count = self.side.all_rows * self.parts
         return {name: place(self.partials, nbytes * count)
                 for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
 
-    def row_strides(self, p: GemmProblem) -> tuple[int, ...]:
-        """Rows from a matrix to the next, for all batch modes, innermost first."""
-        return self.own.spread(compact(self.own.extents, self.rows)[0], p)
-
-    def first_row(self, block: Block, row: int) -> int:
-        """Which of all its rows is the first of a block of C."""
-        return row + block.start[0] * sum(self.row_strides(block.problem)[-1:])
+    def known(self, matrix: int = 0, row: int = 0) -> dict[str, Argument]:
+        """What is known of the rows from one of a matrix on."""
+        first = row + matrix * sum(self.side.row_strides[-1:])
+        return {"Q": place(self.norms, 8 * first), "D": place(self.lowest, 4 * first),
+                "E": place(self.exponents, 4 * first)}
 
 
-_STATE = {"words": _FRONT, "numbers": _FRONT}          # of a product
-
-
-def _of_sides(sides: tuple[_Side, _Side],
-              values: Callable[[_Side], Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What a kernel takes of both operands."""
-    for letter, side in zip("AB", sides, strict=True):
-        yield {f"{name}{letter}": value for name, value in values(side).items()}
-
-
-def _survey(a: _Side, b: _Side, batch: tuple[int, ...], records: Argument) -> Iterator[Launch]:
+def _survey(operands: tuple[_Surveyed, _Surveyed], records: Argument) -> Iterator[Launch]:
     """What reads both operands and chooses the number of moduli."""
-    wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts)
-               for x in (a, b)) >= NARROW_SPAN
+    a, b = operands
+    element, k = a.side.operand.dtype, a.side.k
+    wide = max(max(x.side.span, x.side.all_rows * x.parts) for x in operands) >= NARROW_SPAN
     config = SurveyConfig(a.reading, b.reading, wide)
     yield launch(survey, config, a.blocks + b.blocks, {"blocks_A": a.blocks, "words": _FRONT},
-                 *_of_sides((a, b), lambda x: {**x.own.reading(x.operand, x.role, x.rows, x.k),
-                                               **x.partial_sums}))
+                 of_sides({**x.side.reading, **x.partial_sums} for x in operands))
     yield launch(choice, wide, a.row_blocks + b.row_blocks,
-                 {"blocks_A": a.row_blocks, "length": a.k, "R": records, "status": place(VERDICT),
-                  "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_STATE},
-                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": x.norms, "D": x.lowest,
-                                               "rows_": x.all_rows, "parts_": x.parts}))
+                 {"blocks_A": a.row_blocks, "length": k, "R": records, "status": place(VERDICT),
+                  "least": _LEAST_COSINE * parts_of(element), **_STATE},
+                 of_sides({**x.known(), **x.partial_sums, "rows_": x.side.all_rows,
+                           "parts_": x.parts} for x in operands))
+
+
+def _pitches(p: GemmProblem) -> Pair:
+    """Bytes from a row of residues of A or B to the next, and of C; long ones begin at lines."""
+    def pitch(extent: int, multiple: int) -> int:
+        multiple = _LINE if extent >= 2 * _LINE else multiple
+        return -(-extent // multiple) * multiple
+
+    return pitch(p.k, K_MULTIPLE), pitch(p.n, N_MULTIPLE)
+
+
+def _planes(p: GemmProblem) -> int:
+    """Planes of residues, for the largest number of moduli."""
+    return planes_of(p.a.dtype) * MOST
+
+
+def _plane_bytes(p: GemmProblem) -> tuple[int, int, int]:
+    """Bytes of all planes of A, of B and of C."""
+    pitch, across = _pitches(p)
+    a, b = (_planes(p) * side.all_rows * pitch for side in sides(p))
+    return a, b, _planes(p) * p.m * across * p.matrices
 
 
 class _Memory(NamedTuple):
@@ -239,16 +219,13 @@ class _Memory(NamedTuple):
     @classmethod
     def of_a(cls, workspace: Workspace, p: GemmProblem) -> Argument:
         """The part for planes of A."""
-        return workspace.take(planes_of(p.a.dtype) * MOST * p.m * _pitch(p.k, K_MULTIPLE)
-                              * prod(OwnBatch.of(p, p.a).extents))
+        return workspace.take(_plane_bytes(p)[0])
 
     @classmethod
     def beside(cls, a: Argument, p: GemmProblem, workspace: Workspace) -> _Memory:
         """The parts for a block of C whose planes of A are there."""
-        planes = planes_of(p.a.dtype) * MOST
-        b = a if p.triangle else workspace.take(planes * p.n * _pitch(p.k, K_MULTIPLE)
-                                                * prod(OwnBatch.of(p, p.b).extents))
-        return cls(a, b, workspace.take(planes * p.m * _pitch(p.n, N_MULTIPLE) * p.matrices))
+        _a, of_b, of_c = _plane_bytes(p)
+        return cls(a, a if p.triangle else workspace.take(of_b), workspace.take(of_c))
 
 
 def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
@@ -256,8 +233,7 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     room = (sum(stored_elements(p)) + p.outputs) * p.a.item * 3 // 2 + _BESIDE
     if device.workspace_limit is not None:
         room = min(room, device.workspace_limit)
-    room -= begin + verdict_bytes(_WORDS)
-    return Blocks.fewest(p, _MOST_BLOCKS, lambda part: _bytes(part) <= room)
+    return Blocks.fewest(p, room - begin - verdict_bytes(_WORDS), _bytes)
 
 
 def _bytes(p: GemmProblem) -> int:
@@ -267,61 +243,48 @@ def _bytes(p: GemmProblem) -> int:
     return aligned(workspace.nbytes)
 
 
-@dataclass(frozen=True)
-class _Made:
-    """An operand of a block of C whose residues are made: its rows begin at a row of the side."""
+class _Rows(NamedTuple):
+    """The rows of an operand of a block of C, from one of all on, and where their residues are."""
 
-    side: _Side
-    operand: Operand
-    rows: int
-    row: int
+    surveyed: _Surveyed
+    side: Side
+    first: int
     planes: Argument
 
 
-def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
+def _residues(p: GemmProblem, matrix: int, rows: Iterable[_Rows]) -> Launch:
     """The launch that makes residues of one or two operands of a block of C: first of what is
     turned, whose blocks take longest."""
-    pitch, planes = _pitch(p.k, K_MULTIPLE), planes_of(p.a.dtype) * MOST
-    operands: list[ResiduesOperand] = []
-    values, blocks, spans = [], [], []
-    for x in sorted(made, key=lambda x: vector_access(x.operand, (x.rows, p.k)).unit != 0):
-        batch = OwnBatch.of(p, x.operand)
-        reading = ResiduesOperand(vector_access(x.operand, (x.rows, p.k)), x.operand.dtype,
-                                  len(batch.modes))
-        first = x.side.first_row(block, x.row)
-        own = {**batch.reading(x.operand, x.side.role, x.rows, p.k),
-               "matrix_rows_": x.side.rows, "P": x.planes,
-               "Q": place(x.side.norms, 8 * first), "D": place(x.side.lowest, 4 * first),
-               "E": place(x.side.exponents, 4 * first)}
-        values.append({f"{name}{len(operands)}": value for name, value in own.items()})
-        operands.append(reading)
-        blocks.append(reading.blocks(x.rows, pitch) * prod(batch.extents))
-        spans.append(max(operand_span(x.operand, (x.rows, p.k), p.batch),
-                         planes * x.rows * pitch * prod(batch.extents)))
+    pitch, _across = _pitches(p)
+    operands, values, blocks, spans = [], [], [], list[int]()
+    for surveyed, side, first, planes in sorted(rows, key=lambda x: x.side.access.unit != 0):
+        operand = ResiduesOperand(side.access, side.operand.dtype, len(side.modes))
+        operands.append(operand)
+        values.append({**side.reading, "matrix_rows_": surveyed.side.rows, "P": planes,
+                       **surveyed.known(matrix, first)})
+        blocks.append(operand.blocks(side.rows, pitch) * prod(side.extents))
+        spans += side.span, _planes(p) * side.all_rows * pitch
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
-    of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
-    return launch(residues, config, sum(blocks), {"pitch": pitch // WORD, **of_first},
-                  *values, _STATE)
+    return launch(residues, config, sum(blocks), of_sides(values, "01"), _STATE,
+                  pitch=pitch // WORD, blocks_0=blocks[0])
 
 
-def _product(p: GemmProblem, device: DeviceInfo, memory: _Memory) -> tuple[Launch, GemmModularConfig]:
+def _product(p: GemmProblem, device: DeviceInfo,
+             memory: _Memory) -> tuple[Launch, GemmModularConfig]:
     """The launch that multiplies planes."""
     groups, columns, stages = _tile(p, device)
     config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
                          stages=stages)
-    planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
+    planes, (pitch, across) = _planes(p), _pitches(p)
     values: dict[str, Any] = {"words": _FRONT}
-    for name, box, (operand, (rows, _k)), there in zip("AB", config.boxes, p.inputs, memory[:2],
-                                                       strict=True):
-        batch = OwnBatch.of(p, operand).extents
-        steps, plane = compact(batch, rows * pitch)
-        spec = box.map((rows, p.k, *batch, planes), (pitch, 1, *steps, plane))
-        values[name] = View(map=replace(there, tensor_map=spec))
-    across = _pitch(p.n, N_MULTIPLE)
+    for name, box, side, there in zip("AB", config.boxes, sides(p), memory[:2], strict=True):
+        steps, plane = compact(side.extents, side.rows * pitch)
+        values[name] = mapped(there, box.map((side.rows, p.k, *side.extents, planes),
+                                             (pitch, 1, *steps, plane)))
     steps, plane = compact(p.batch[::-1], p.m * across)
-    spec = StagedC.box_of("uint8", columns).map((p.m, across, *p.batch[::-1], planes),
-                                                (across, 1, *steps, plane))
-    values["R"] = View(map=replace(memory.c, tensor_map=spec))
+    box = StagedC.box_of("uint8", columns)
+    values["R"] = mapped(memory.c, box.map((p.m, across, *p.batch[::-1], planes),
+                                           (across, 1, *steps, plane)))
     tiles = tiles_of_c(p, config.tile) * planes
     return bind(gemm_modular, config, p, min(tiles, device.multiprocessors), **values), config
 
@@ -336,19 +299,18 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
     return min(_TILES, key=waves)
 
 
-def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _Memory) -> Launch:
+def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surveyed, _Surveyed],
+             memory: _Memory) -> Launch:
     """The launch that makes C of residues."""
-    pitch = _pitch(p.n, N_MULTIPLE)
+    _pitch, across = _pitches(p)
     c = replace(vector_access(p.c, p.shape), width=1, conj=False)
-    planes = planes_of(p.c.dtype) * MOST
-    reach = max(output_span(p), planes * p.m * pitch * p.matrices)
+    reach = max(output_span(p), _plane_bytes(p)[2])
     config = specialised(RestoreConfig, p, c, reach, symmetric=p.triangle is not None)
-    values: dict[str, Any] = {"pitch": pitch // 4, "R": memory.c, **_STATE,
-                              "weights": place("workspace", WEIGHTS)}
-    for name, side, row in zip("AB", sides, block.start[1:], strict=True):
-        of_rows = place(side.exponents, 4 * side.first_row(block, row))
-        values[f"E{name}"] = View(of_rows, (1,), side.row_strides(p))
-    return bind(restore, config, p, tiles_of_c(p, config.tile, True), **values)
+    matrix, *rows = start
+    exponents: Any = {f"E{name}": View(x.known(matrix, row)["E"], (1,), x.side.row_strides)
+                 for name, x, row in zip("AB", operands, rows, strict=True)}
+    return bind(restore, config, p, tiles_of_c(p, config.tile, True), pitch=across // WORD,
+                R=memory.c, weights=place("workspace", WEIGHTS), **exponents | _STATE)
 
 
 def _work(p: GemmProblem, device: DeviceInfo) -> Work:
@@ -357,8 +319,7 @@ def _work(p: GemmProblem, device: DeviceInfo) -> Work:
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = p.a.item, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches = item * sum(stored_elements(p)), 4
-    whole: dict[str, Any] = {}
+    prepared, launches, whole = item * sum(stored_elements(p)), 4, dict[str, Any]()
     for block, _shared, first in cut.by_rows(p, Workspace(), lambda _part: None):
         part = block.problem
         groups, columns, _stages = _tile(part, device)
@@ -381,25 +342,23 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
 def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
     p, workspace = facing.problem, Workspace()
     workspace.take(STATE_BYTES)
-    a, b = (_Side.within(workspace, x, role, rows, p)
-            for x, role, rows in zip((p.a, p.b), facing.roles, p.shape, strict=True))
-    launches = list(_survey(a, b, p.batch, workspace.take(4 * RECORD.size
-                                                          * (a.row_blocks + b.row_blocks))))
+    a, b = (_Surveyed.within(workspace, side) for side in sides(p, facing.roles))
+    records = workspace.take(4 * RECORD.size * (a.row_blocks + b.row_blocks))
+    launches, configs = [*_survey((a, b), records)], []
     if (cut := _cut(p, aligned(workspace.nbytes), device)) is None:
         raise NoRoom(device)
-    if p.triangle:
-        b = a
-    config = None
     for block, there, first in cut.by_rows(p, workspace, partial(_Memory.of_a, workspace),
                                            facing.roles):
-        part, memory = block.problem, _Memory.beside(there, block.problem, workspace)
-        made = [_Made(a, part.a, part.m, block.start[1], there)] * first
-        if b is not a:
-            made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
-        product, own = _product(part, device, memory)
-        launches += placed((_residues(made, part, block), product,
-                            _restore(part, block, (a, b), memory)), block.places)
-        config = config or own
+        part, (matrix, row, column) = block.problem, block.start
+        memory, (of_a, of_b) = _Memory.beside(there, part, workspace), sides(part, facing.roles)
+        rows = [_Rows(a, of_a, row, there)] * first
+        if not p.triangle:
+            rows.append(_Rows(b, of_b, column, memory.b))
+        product, config = _product(part, device, memory)
+        configs.append(config)
+        launches += placed((_residues(part, matrix, rows), product,
+                            _restore(part, block.start, (a, a if p.triangle else b), memory)),
+                           block.places)
     native = (plan_mma if why_not_mma(p, device) is None else plan_simt)(
         facing.original, device, gate=NATIVE
     )
@@ -411,7 +370,7 @@ def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
         f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
         f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{cut.note(p, 'A, B and C')}"
     )
-    return Made(everything, nbytes, reason, config, fallback)
+    return Made(everything, nbytes, reason, configs[0], fallback)
 
 
 RESIDUES = Family("gemm_modular", why_not_residues, _tilings, _made, precisions=("auto",))

@@ -1,0 +1,120 @@
+"""What every family of products has to do, sampled as BLIS's testsuite samples its parameters:
+types, extents, orders, strides, scalars, batches and conjugation, into poisoned memory.
+
+What is special about a family is in its own file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from cuteblas import emulator
+from cuteblas.codegen.mma import mma_atom
+from cuteblas.planning.gemm.batched import plan_batched
+from cuteblas.planning.gemm.mma import plan_mma
+from cuteblas.planning.gemm.outer import plan_outer
+from cuteblas.planning.gemm.packing import plan_packed
+from cuteblas.planning.gemm.simt import plan_simt
+from cuteblas.planning.gemm.thin import plan_thin
+
+from ..pairs import each_value, sample
+from .engines import Cuda, Emulator, multiply, random
+
+FLOATS = ["float32", "float64", "complex64", "complex128"]
+INTEGERS = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+PLACES = {"as it is": {}, "padded": {"pad": 3}, "padded by a vector": {"pad": 8},
+          "unaligned": {"offset": 1}, "unaligned and padded": {"offset": 3, "pad": 5},
+          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
+          "rows backwards": {"flip": (True, False)}}
+SCALARS = [(1, 0), (1, 1), (2, 0), (-3, 1), (2, 5), (0, 2)]
+BATCHES = [(), (3,), (2, 3), (2, 1, 2)]
+SHARED = ["", "A by all", "B by all", "a row of A by all rows"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a family plans, and which of the parameters it takes."""
+
+    plan: Callable
+    types: list[str]
+    extents: list[tuple[int, int, int]]
+    places_of_c: list[str] = field(default_factory=lambda: list(PLACES))
+    batches: list[tuple[int, ...]] = field(default_factory=lambda: BATCHES)
+
+
+FAMILIES = {
+    "simt": Family(plan_simt, [*INTEGERS, "float16", *FLOATS], [(37, 45, 29), (68, 72, 36)]),
+    "thin": Family(plan_thin, [*INTEGERS, "float16", *FLOATS],
+                   [(40, 3, 72), (4, 64, 96), (33, 5, 18), (1, 19, 30)]),
+    "outer": Family(plan_outer, [*INTEGERS, "float16", *FLOATS],
+                    [(37, 64, 8), (41, 71, 3), (36, 67, 4), (40, 64, 1)], [*PLACES][:5]),
+    "batched": Family(plan_batched, [*INTEGERS, "float16", *FLOATS],
+                      [(4, 4, 4), (3, 3, 3), (7, 5, 9), (8, 12, 4)], batches=[(67,), (4, 9)]),
+    "mma": Family(plan_mma, ["float16", "bfloat16", "float64", "complex128"],
+                  [(72, 136, 96), (40, 24, 37)]),
+    "packed": Family(plan_packed, INTEGERS, [(70, 40, 140), (72, 88, 200)],
+                     batches=BATCHES[:3]),
+}
+
+
+def cases(name: str) -> list[tuple]:
+    """Some of the product of the parameters: more than enough for every pair."""
+    family = FAMILIES[name]
+    rng = np.random.default_rng([*name.encode()])
+    columns = [
+        family.types, family.extents, ["".join(x) for x in itertools.product("CF", repeat=3)],
+        [*PLACES], [*PLACES], family.places_of_c, SCALARS, family.batches, SHARED,
+        [(False, False), (True, False), (False, True), (True, True)]
+    ]
+    return [tuple(column[rng.integers(len(column))] for column in columns) for _ in range(400)]
+
+
+def sampled(how: Callable) -> pytest.MarkDecorator:
+    """A test's cases of all families."""
+    return pytest.mark.parametrize("name, case", [(name, case) for name in FAMILIES
+                                                  for case in how(cases(name))],
+                                   ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x)))
+
+
+@sampled(each_value)
+def test_in_the_emulator(name, case):
+    if not emulator.available():
+        pytest.skip(emulator.why_unavailable())
+    check(Emulator(), name, *case)
+
+
+@pytest.mark.gpu
+@sampled(sample)
+def test_on_a_gpu(name, case):
+    check(Cuda(), name, *case)
+
+
+def check(engine, name, dtype, extents, orders, a_place, b_place, c_place, scalars, batch, shared,
+          conj):
+    """One product of a family, compared with wider arithmetic."""
+    arch = engine.device.arch
+    if (name == "packed" and arch != "sm_90") or (name == "mma" and mma_atom(dtype, arch) is None):
+        pytest.skip(f"{arch} has no such instruction")
+    rng, (m, n, k) = np.random.default_rng(1), extents
+    a, b = random(rng, (*batch, m, k), dtype), random(rng, (*batch, k, n), dtype)
+    alpha, beta = scalars if dtype != "bool" else (1, 0)
+    if dtype.startswith("uint"):
+        alpha = abs(alpha)
+    elif dtype.startswith("complex"):
+        alpha, beta = alpha + 0.5j * (alpha != 1), beta - 1.5j * (beta > 1)
+    else:
+        conj = False, False
+    places = [dict(PLACES[where]) for where in (a_place, b_place, c_place)]
+    for place in places:
+        if "flip" in place:
+            place["flip"] = (*(True for _ in batch), *place["flip"])
+    everywhere = range(len(batch))
+    repeat = {"A by all": ("a", everywhere), "B by all": ("b", everywhere),
+              "a row of A by all rows": ("a", [len(batch)])}.get(shared)
+    multiply(engine, FAMILIES[name].plan, a, b, orders, alpha=alpha, beta=beta, conj=conj,
+             repeat=repeat, a_place=places[0], b_place=places[1], c_place=places[2])
