@@ -17,7 +17,7 @@ from tests.test_architecture import HOME, MODULES, circles
 BUDGETS = {                             # tokens
     ".": 3720, "array": 23230, "blas": 17500, "cli": 24140, "codegen": 30700, "dask": 7900,
     "emulator": 5100, "engines": 47490, "functions": 65200, "kernels": 72030, "layout": 34720,
-    "planning": 85460, "runtime": 15410, "tutorial": 5140,
+    "planning": 85450, "runtime": 15410, "tutorial": 5140,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 305, 7, 773
 WITH_MORE = {"array": 4, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
