@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -145,9 +144,8 @@ def _updated(row: Routine, given: Arguments) -> Any:
         target = _target(call)
         if hermitian and product.c is not None:
             _without_imaginary_diagonal(target)
-        multiply: Callable[..., Any] = partial(gemm_by_numpy, call.function)
-        if not call.by_numpy:
-            multiply = partial(gemm, Execution(call.function, call.engine))
+        multiply = partial(gemm_by_numpy, call.function) if call.by_numpy \
+            else partial(gemm, Execution(call.function, call.engine))
         product = product._replace(c=None if product.c is None else target, out=target,
                                    triangle=part, hermitian=hermitian and not twice)
         multiply(product)

@@ -15,8 +15,7 @@ from typing import Any
 
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation
-from ..planning import H200, CopyProblem, Plan, Storage
-from ..planning.gemm.contraction import contraction_problem
+from ..planning import H200, ContractionProblem, CopyProblem, Plan, Storage
 from ..planning.variants import CHOSEN, Variant, variants
 from .command import CommandError, Parser, did_you_mean
 from .explain import show
@@ -36,9 +35,8 @@ def _product(name: str, output: str | None = None) -> Any:
 
 _TRANSPOSE: Any = sample_named("float32 4096x4096").problem
 _ROWS = CopyProblem((4096, 4096), (4096, 1), (8192, 1), 4)
-_SHAPES = (64, 32, 16, 32), (16, 32, 512)
-_STRIDES = (32 * 16 * 32, 16 * 32, 32, 1), (32 * 512, 512, 1), (64 * 32, 32, 1)
-_CONTRACTION = contraction_problem("mpkq,kqn->nmp", _SHAPES, _STRIDES, (Storage("float32"),) * 3)
+_CONTRACTION = ContractionProblem(((64, 16384, 32), (32, 512, 1)), ((512, 1, 2048),),
+                                  ((16, 32, 16384), (32, 1, 512)), *(Storage("float32"),) * 3)
 
 # By operation, in the order in which they are tried.
 _EXAMPLES: dict[str, tuple[Any, ...]] = {

@@ -11,7 +11,7 @@ from ..layout import Layout, size
 from ..layout.banks import BANK_BYTES, bank_of
 from ..planning import Plan
 from ..planning.pages import owners
-from ..tutorial.transpose import TILE, SharedConfig
+from ..tutorial.transpose import TILE, TutorialTransposeConfig
 from .terminal import Paint, side_by_side
 
 __all__ = ["picture"]
@@ -23,10 +23,11 @@ _WARP = 32
 
 def picture(plan: Plan, paint: Paint) -> list[str]:
     """The picture that goes with a plan; no lines if there is none."""
-    if isinstance(plan.config, SharedConfig):
-        return _element_picture(plan.config, paint)
-    if isinstance(plan.config, TransposeConfig):
-        return _bank_picture(plan.config, paint)
+    config = plan.config
+    if isinstance(config, TransposeConfig):
+        return _bank_picture(config, paint)
+    if isinstance(config, TutorialTransposeConfig) and config.shared is not None:
+        return _element_picture(config, paint)
     return _tile_picture(plan, paint)
 
 
@@ -92,15 +93,14 @@ def _banks(layouts: Mapping[str, Any], rows: Sequence[str], columns: Sequence[st
     return side_by_side(tables)
 
 
-def _element_picture(config: SharedConfig, paint: Paint) -> list[str]:
+def _element_picture(config: TutorialTransposeConfig, paint: Paint) -> list[str]:
     """The bank of shared memory of each element of a tile: in plain rows, and as a tutorial's
     transpose lays it out."""
     step = max(1, BANK_BYTES // config.item)                          # elements of a bank
-    layouts = {str(layout): layout for layout in (Layout(TILE, (TILE[1], 1)), config.shared)}
     return [
         f"the tile of {TILE[0]}x{TILE[1]} elements of {config.item} bytes in shared memory: the bank of element (m, n)",
         *_banks(
-            layouts,
+            {str(layout): layout for layout in (Layout(TILE, (TILE[1], 1)), config.shared)},
             [f"{f'm{m}':>4}" for m in range(_SHOWN)],
             [f"{f'n{step * n}':>4}" for n in range(_SHOWN)],
             lambda layout, m, n: bank_of(layout(m, step * n), config.item),

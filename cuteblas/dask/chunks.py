@@ -148,10 +148,6 @@ def _sum(before: Any, product: Any) -> Any:
         return product
     where = product if getattr(product, "ndim", 0) and product.flags.c_contiguous else None
     add_up = np.logical_or if product.dtype.kind == "b" else np.add
-    if kind_of(product) == "cupy":
-        import cupy
-
-        add_up = getattr(cupy, add_up.__name__)
     return add_up(before, product) if where is None else add_up(before, product, where)
 
 

@@ -234,13 +234,12 @@ class Cuda:
         """The unit matrix, on the current device."""
         return cupy.eye(extent, dtype=dtype)
 
-    def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
-            numbers: Mapping[str, Any] | None = None) -> None:
+    def run(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> None:
         """Launch a plan on the current stream."""
         roles = plan.problem.roles
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
         launch(tuple(arrays[role].data.ptr for role in roles), current_stream(),
-               *_scalars(plan, alpha, beta, numbers))
+               *_scalars(plan, *scalars))
 
     def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
         """The time of a plan on the current stream, whose results go to scratch memory."""
@@ -338,8 +337,8 @@ def uploaded(table: np.ndarray) -> Any:
     return memory
 
 
-def _scalars(plan: Plan, alpha: Any, beta: Any,
-             numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
+def _scalars(plan: Plan, alpha: Any = 1, beta: Any = 0,
+             numbers: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
     """The arguments of a launch after the addresses: the numbers of a product."""
     from ..planning.problem import ContractionProblem, GemmProblem
 

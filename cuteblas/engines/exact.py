@@ -165,11 +165,8 @@ def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray
         strides = np.matmul(_shadow(x1, -1), _shadow(x2, max(-2, -x2.ndim))).strides
         order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
         result = np.ndarray(shape, dtype, strides=contiguous_strides(shape, dtype.itemsize, order))
-    matrices = result
-    if len(shape1) == 1:
-        matrices = matrices[..., None, :] if len(shape2) > 1 else matrices[..., None]
-    if len(shape2) == 1:
-        matrices = matrices[..., None]
+    matrices = result[..., None, :] if len(shape1) < 2 else result[..., None] if len(shape2) < 2 \
+        else result
     with np.errstate(all="ignore"):
         for piece in _stacks(a, b, matrices):
             run(*piece)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -139,27 +140,27 @@ class _Image(NamedTuple):
 
     Attributes
     ----------
-    key : tuple
-        What equal images have in common.
     nbytes : int
         Of the device.
-    low, high : int
-        The addresses of the region on the host; of no meaning for elements that are packed.
-    packed : numpy.ndarray or None
-        The elements in the order in which they are packed.
     strides : tuple of int
         In bytes, on the device.
     first : int
         The bytes before the first element.
+    low, high : int
+        The addresses of the region on the host.
+    packed : numpy.ndarray or None
+        The elements in the order in which they are packed, if they are.
+    key : tuple
+        What images have in common whose packed elements are the same.
     """
 
-    key: tuple[Any, ...]
     nbytes: int
-    low: int
-    high: int
-    packed: np.ndarray | None
     strides: tuple[int, ...]
-    first: int
+    first: int = 0
+    low: int = 0
+    high: int = 0
+    packed: np.ndarray | None = None
+    key: tuple[Any, ...] = ()
 
 
 def _image(x: np.ndarray) -> _Image:
@@ -169,16 +170,12 @@ def _image(x: np.ndarray) -> _Image:
     memory = HOST_CUDA.memory(x)
     low, high = memory.span
     if not x.size:
-        return _Image(("nothing",), 0, 0, 0, None, x.strides, 0)
+        return _Image(0, x.strides)
     given = enumerate(zip(x.strides, x.shape, strict=True))
     modes = sorted(((abs(s), n, axis) for axis, (s, n) in given if s and n > 1), reverse=True)
-    elements = 1
-    for _stride, n, _axis in modes:
-        elements *= n
-    nbytes = elements * x.itemsize
+    nbytes = prod(n for _stride, n, _axis in modes) * x.itemsize
     if high - low <= nbytes and x.dtype.isnative:
-        start, end = memory.address + low, memory.address + high
-        return _Image(("region",), high - low, start, end, None, x.strides, -low)
+        return _Image(high - low, x.strides, -low, memory.address + low, memory.address + high)
     axes = [axis for *_mode, axis in modes]
     moved = [slice(None, None, -1) if s < 0 else slice(None) if s else slice(0, 1)
              for s in x.strides]
@@ -189,8 +186,8 @@ def _image(x: np.ndarray) -> _Image:
     for axis, stride in zip(axes, contiguous_strides(packed.shape, x.itemsize), strict=True):
         strides[axis] = stride if x.strides[axis] > 0 else -stride
     first = sum(-s * (n - 1) for s, n in zip(strides, x.shape, strict=True) if s < 0)
-    key = "elements", memory.address + low, tuple((s, n) for s, n, _axis in modes), x.dtype.str
-    return _Image(key, nbytes, 0, 0, packed, tuple(strides), first)
+    key = memory.address + low, tuple((s, n) for s, n, _axis in modes), x.dtype.str
+    return _Image(nbytes, tuple(strides), first, packed=packed, key=key)
 
 
 def bytes_at(address: int, nbytes: int) -> np.ndarray:
@@ -380,9 +377,7 @@ class Crossing:
             s != t for s, t, n in zip(there.strides, like.strides, here.shape, strict=True) if n > 1
         ):
             copied = CUDA.empty(like)
-            run = Execution("download", CUDA)
-            run.count = lambda kind, detail: None      # type: ignore[method-assign]
-            run.assign(copied, there)
+            Execution("download", CUDA).assign(copied, there)
             self.ring.link.downloads_follow_kernels()
             there = copied
         axes = sorted(range(here.ndim), key=lambda axis: -there.strides[axis])

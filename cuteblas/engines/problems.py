@@ -11,13 +11,14 @@ import numpy as np
 
 from .._dtypes import element_of
 from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
-from .memory import Ints, Memory, contiguous_strides, new_memory, overlap, overlaps_itself
+from .dispatch import NOTHING
+from .memory import Ints, Memory, new_memory, overlap, overlaps_itself
 
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["Matrix", "Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem",
-           "matrix", "new", "readable", "writable"]
+           "matrix", "readable", "writable"]
 
 # The widest word that kernels move, in bytes.
 _WORD = 16
@@ -46,12 +47,6 @@ class Staged:
     reason: str | None = None
 
 
-def new(shape: Ints, strides: Ints, dtype: np.dtype,
-        reason: str | None = None) -> Staged:
-    """Memory that is to be allocated."""
-    return Staged(Memory(shape, strides, dtype), reason)
-
-
 def _unfit(x: Memory, dtype: np.dtype) -> str | None:
     if x.dtype != dtype:
         return f"is {x.dtype}, computed in {dtype}"
@@ -71,9 +66,7 @@ def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
         reason = "shares memory with an input"
     if reason is None and overlaps_itself(out):
         reason = "shares memory with itself"
-    return Staged(out) if reason is None else new(out.shape,
-                                                  contiguous_strides(out.shape, dtype.itemsize),
-                                                  dtype, reason)
+    return Staged(out if reason is None else new_memory(replace(out, dtype=dtype), "C"), reason)
 
 
 @dataclass(frozen=True)
@@ -123,8 +116,8 @@ def matrix(x: Memory, core: tuple[int | None, int | None], batch: Ints, *,
 
 def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Matrix,
                    c: Matrix, *, graph: EpilogueGraph | None = None,
-                   operands: Mapping[str, Matrix] | None = None,
-                   outputs: Mapping[str, Matrix] | None = None, alpha: ScalarKind = "one",
+                   operands: Mapping[str, Matrix] = NOTHING,
+                   outputs: Mapping[str, Matrix] = NOTHING, alpha: ScalarKind = "one",
                    beta: ScalarKind = "zero", precision: str = "auto", variant: str | None = None,
                    compute: str | None = None) -> GemmProblem:
     """The problem of multiplying matrices A (m, k) and B (k, n) into C (m, n), with as few batch
@@ -134,7 +127,7 @@ def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Mat
     a mode along which B does not move becomes part of M where the strides of A, of C and of
     everything that is laid out over C allow it, and likewise one of A part of N.
     """
-    over_c = [c, *(operands or {}).values(), *(outputs or {}).values()]
+    over_c = [c, *operands.values(), *outputs.values()]
     rows = _Side(extents[0], (a.rows, *(x.rows for x in over_c)))
     columns = _Side(extents[1], (b.columns, *(x.columns for x in over_c)))
     modes: list[Ints] = []           # the extent, then the strides in A, in B and over C
@@ -161,8 +154,7 @@ def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Mat
                     for i, (x, strides) in enumerate(zip(over_c, batches, strict=True), 1))
     fusion = None
     if graph is not None:
-        named = list(zip((*(operands or {}), *(outputs or {})), rest, strict=True))
-        reads = len(operands or {})
+        named, reads = list(zip((*operands, *outputs), rest, strict=True)), len(operands)
         fusion = Fusion(graph, tuple(named[:reads]), tuple(named[reads:]))
     return GemmProblem(rows.extent, columns.extent, extents[2],
                        a.operand(batch_a, (rows.strides[0], a.columns)),

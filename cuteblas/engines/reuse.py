@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -87,22 +86,17 @@ def _use(_nothing: object) -> int:
     return 0
 
 
-@contextmanager
-def _reused() -> Iterator[None]:
-    before = _numpy()[0](_handler)
-    try:
-        yield
-    finally:
-        _numpy()[0](before)
-
-
 def empty_array(shape: Sequence[int], dtype: np.dtype,
                 strides: Sequence[int] | None = None) -> np.ndarray:
     """An array without values, in memory that another one has left, if there is some."""
     if _handler is None or prod(shape) * dtype.itemsize < _LEAST or _name() != _USUAL:
         return np.ndarray(shape, dtype, strides=strides)
-    with _reused():
+    use = _numpy()[0]
+    before = use(_handler)
+    try:
         return np.ndarray(shape, dtype, strides=strides)
+    finally:
+        use(before)
 
 
 def free_idle() -> int:

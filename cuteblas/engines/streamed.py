@@ -167,9 +167,7 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
     bool
         ``True`` if it is done, ``False`` if there are no parts.
     """
-    if not a.size or np.may_share_memory(a, new):
-        return False
-    if not a.ndim:
+    if not a.size or not a.ndim or np.may_share_memory(a, new):
         return False
     axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i]))
                                              * a.shape[i], abs(new.strides[i])))

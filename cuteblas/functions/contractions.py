@@ -275,7 +275,9 @@ class _Evaluation:
                 self.run.count("calls", "element by element")
                 self.reduce(terms, target)
             else:
-                self.contract(*self.of_one_type(first, second), target)
+                # a sum of float16 is one of float32
+                wide = np.promote_types(first.memory.dtype, second.memory.dtype)
+                self.contract(self.cast(first, wide), self.cast(second, wide), target)
             if halvings:
                 self.run.scale(self.parts(target), halvings, self.parts(target))
 
@@ -339,11 +341,6 @@ class _Evaluation:
         shape, strides = tuple(self.extents[c] for c in x.strides), tuple(x.strides.values())
         return self.run.view(self.run.derived(x.array.real, x.array), (*shape, 2),
                              (*strides, x.memory.dtype.itemsize // 2))
-
-    def of_one_type(self, first: _Factor, second: _Factor) -> tuple[_Factor, _Factor]:
-        """Two tensors in the wider of their types: a sum of float16 is one of float32."""
-        wide = np.promote_types(first.memory.dtype, second.memory.dtype)
-        return self.cast(first, wide), self.cast(second, wide)
 
     def cast(self, x: _Factor, wide: np.dtype) -> _Factor:
         """A tensor in a type, copied if it has another."""

@@ -146,14 +146,13 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant,
                         **arguments)
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native  # type: ignore[return-value]
-    if not operands:
-        return np.einsum(*operands)                 # type: ignore[arg-type]  # NumPy's to refuse
-    if len(operands) == 1 and type(operands[0]) is not str:
-        alone: Any = operands[0]
-        np.einsum(np.zeros(np.shape(alone)), optimize=optimize)         # which refuses it
-    arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)
+    if not (arrays := operands_of(operands)):       # NumPy's to refuse
+        alone: Any = operands
+        shown: Any = (x if isinstance(x, str) else np.zeros(np.shape(x)) for x in alone)
+        return np.einsum(*shown, optimize=optimize)
+    algorithm = checked_algorithm(precision, variant)
     head: Hashable = None
-    replay = replays[type(arrays[0])] if arrays else None
+    replay = replays[type(arrays[0])]
     if replay is not None and type(operands[0]) is str:
         head = ("einsum", algorithm, operands[0]) if optimize is False and not arguments else \
             key_of({"optimize": optimize, **arguments}, "einsum", algorithm, operands[0])
@@ -267,11 +266,9 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     ['einsum_path', (1, 2), (0, 1)]
     """
     arrays = operands_of(operands)
-    unread = [kind_of(x) == "cupy" or type(x) in own_types for x in arrays]
-    if any(unread):
-        shown = (stand_in(Memory(x.shape, (), np.dtype(bool))) if hidden else x
-                 for x, hidden in zip(arrays, unread, strict=True))
-        operands = with_operands(operands, [*shown])
+    operands = with_operands(operands, [
+        stand_in(Memory(x.shape, (), np.dtype(bool)))
+        if kind_of(x) == "cupy" or type(x) in own_types else x for x in arrays])
     if isinstance(optimize, str) and (optimize == "auto"
                                       or (optimize == "optimal" and len(arrays) > _MOST_FOR_NUMPY)):
         subscripts = read(operands, [np.shape(x) for x in operands_of(operands)])
@@ -321,7 +318,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]
-    text = text_of(operands)
+    text = operands[0] if type(operands[0]) is str else text_of(operands)
     every = arrays if out is None else [*arrays, out]
     if text is None or any(type(x) is not np.ndarray for x in every):
         return _by_numpys_loops(operands, optimize, arguments, arrays, out)

@@ -196,12 +196,9 @@ def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Rep
         if type(x) is type(x1):
             arrays.append(x)
             roles.append(epilogue_role(name))
-        elif type(x) is int:
+        elif type(x) is int or type(x) is float:
             numbers[epilogue_role(name)] = x
-            choices.append((name, int, *_size_of(x)))
-        elif type(x) is float:
-            numbers[epilogue_role(name)] = x
-            choices.append((name, float))
+            choices.append((name, type(x), type(x) is int and _size_of(x)))
         elif is_choice(x):
             choices.append((name, type(x), x))
         else:

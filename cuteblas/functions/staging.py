@@ -9,7 +9,7 @@ from typing import Any
 
 from ..engines.execution import Execution
 from ..engines.memory import Memory
-from ..engines.problems import Staged, folded_problem, matrix, new, readable, writable
+from ..engines.problems import Staged, folded_problem, matrix, readable, writable
 from ..engines.replay.registry import replays
 from ..planning.problem import GemmProblem
 from .algorithms import AS_PLANNED, Algorithm
@@ -51,7 +51,8 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
     if it has another type or alignment, or if it shares memory with an input or with itself.
     """
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
-    c = new(product.shape, product.strides, product.dtype) if out is None else writable(out, (a, b), product.dtype)
+    c = Staged(Memory(product.shape, product.strides, product.dtype)) if out is None \
+        else writable(out, (a, b), product.dtype)
     rest = iter(product.core3)
     cores: tuple[Any, ...] = ((None, *product.core1)[-2:], (*product.core2, None)[:2],
                               tuple(next(rest) if len(core) == 2 else None

@@ -102,7 +102,7 @@ class Record:
         return TensorParam(name, ("record",), "float32", (1,), self.size, written=True, batch=False)
 
     def begin(self, k: KernelBuilder) -> Tensor:
-        """Registers for a record, which has seen no elements."""
+        """Registers for a record that has seen no elements."""
         record = k.registers("record", "float32", self.size)
         for at, field in enumerate(self.fields):
             k.assign(record(at), field.start)

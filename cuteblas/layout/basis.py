@@ -149,8 +149,7 @@ class ArithTuple(tuple):
         return ArithTuple(*(-e for e in self))
 
     def __sub__(self, other: Any) -> ArithTuple:
-        return self + (ArithTuple(*(-e if not isinstance(e, tuple) else -ArithTuple(*e)
-                                    for e in other)) if isinstance(other, tuple) else -other)
+        return self + -(ArithTuple(*other) if isinstance(other, tuple) else other)
 
     def __mul__(self, k: IntLike) -> ArithTuple:  # type: ignore[override]
         return ArithTuple(*(e * k for e in self)) if isinstance(k, (int, Expr)) else NotImplemented

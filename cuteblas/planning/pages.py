@@ -203,9 +203,9 @@ def tile_figure(plan: Plan) -> Figure | None:
         return None
     shown = {thread for row in found.grid[:_BLOCKS] for thread in row[:_BLOCKS]}
     lanes = 1 if max(shown) < _WARP else _WARP         # of a colour
-    grid, cut = grid_of("", len(found.grid), len(found.grid[0]),
-                        lambda r, c: Cell((f"T{found.grid[r][c]}",),
-                                          by_thread(found.grid[r][c] // lanes)), most=_BLOCKS)
+    grid = grid_of("", len(found.grid), len(found.grid[0]),
+                   lambda r, c: Cell((f"T{found.grid[r][c]}",),
+                                     by_thread(found.grid[r][c] // lanes)), most=_BLOCKS)
     rows, columns = found.tile
     height, width = found.block
     notes = [
@@ -217,7 +217,7 @@ def tile_figure(plan: Plan) -> Figure | None:
             f"a block's tile of {found.of_block[0]} x {found.of_block[1]} repeats this {found.repeats[0]} x "
             f"{found.repeats[1]} times"
         )
-    return Figure("who owns the tile of C", ((grid,),), (*notes, *([cut] if cut else [])))
+    return Figure.of("who owns the tile of C", ((grid,),), *notes)
 
 
 def bank_figures(plan: Plan) -> Iterator[Figure]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .._dtypes import DType
 from .tensor_maps import EncodedTensorMap
@@ -62,23 +62,6 @@ class _Scalar:
             )
 
 
-class _ShiftedAddress(NamedTuple):
-    """An address plus a constant, in a cell."""
-
-    cell: Any
-    offset: int
-
-
-class _MapPointer(NamedTuple):
-    """The entry ``pointers[entry]`` that points to the tensor map over an address plus a
-    constant."""
-
-    pointers: Any
-    entry: int
-    encode: MapEncoder
-    offset: int
-
-
 class ArgumentBlock:
     """The arguments of all launches of a plan, for one thread at a time.
 
@@ -116,8 +99,10 @@ class ArgumentBlock:
         self._positions = {role: position for position, role in enumerate(roles)}
         self._addresses = (_ADDRESS * len(roles))()
         self._map_encoder = map_encoder
-        self._shifted: list[list[_ShiftedAddress]] = [[] for _ in roles]
-        self._maps: list[list[_MapPointer]] = [[] for _ in roles]
+        # by the position of an address: cells of it plus a constant; and entries of pointers, each
+        # to the tensor map over it plus a constant
+        self._shifted: list[list[tuple[Any, int]]] = [[] for _ in roles]
+        self._maps: list[list[tuple[Any, int, MapEncoder, int]]] = [[] for _ in roles]
         self._written: Any = None       # the addresses that are there
         self._scalars: dict[str, list[_Scalar]] = {}
         self._cells: list[Any] = []     # keeps alive what the pointers point to
@@ -213,9 +198,8 @@ class ArgumentBlock:
             )
         if argument.tensor_map is not None:
             encode = lru_cache(_TENSOR_MAPS_KEPT)(self._map_encoder(argument.tensor_map))
-            self._maps[self._position(argument, param)].append(
-                _MapPointer(pointers, index, encode, argument.offset)
-            )
+            self._maps[self._position(argument, param)].append((pointers, index, encode,
+                                                                argument.offset))
             return None
         if param.kind == "scalar":
             scalar = _Scalar(param)
@@ -234,7 +218,7 @@ class ArgumentBlock:
             return ctypes.addressof(self._addresses) + position * ctypes.sizeof(_ADDRESS)
         cell = _ADDRESS()
         self._cells.append(cell)
-        self._shifted[position].append(_ShiftedAddress(cell, argument.offset))
+        self._shifted[position].append((cell, argument.offset))
         return ctypes.addressof(cell)
 
     def _position(self, argument: Argument, param: Param) -> int:

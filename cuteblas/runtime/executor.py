@@ -173,7 +173,7 @@ class Executor:
         DriverError
             If the driver refuses a launch.
         """
-        if self._several:
+        if self._several or self._workspace_bytes:
             cuda = self._cuda
             captured = is_captured(cuda.runtime, stream)
             if self._workspace_bytes:
@@ -181,11 +181,9 @@ class Executor:
                 addresses = (*addresses, workspace.ptr)
                 if captured:
                     self._captured.append(workspace)
-            if not captured and self._on_stream(addresses, stream, alpha, beta, numbers):
+            if self._several and not captured and self._on_stream(addresses, stream, alpha, beta,
+                                                                  numbers):
                 return
-        elif self._workspace_bytes:
-            workspace = self._allocate(stream)
-            addresses = (*addresses, workspace.ptr)
         try:
             block = self._blocks.pop()
         except IndexError:
@@ -260,12 +258,6 @@ class Executor:
     @cached_property
     def _cuda(self) -> Any:
         return require("cupy").cuda
-
-    def _allocate(self, stream: int) -> Any:
-        workspace = self._cuda.alloc(self._workspace_bytes)
-        if is_captured(self._cuda.runtime, stream):
-            self._captured.append(workspace)
-        return workspace
 
     def _again(self, error: RuntimeError, launch_kernel: Callable[..., Any],
                call: tuple[int, ...]) -> None:

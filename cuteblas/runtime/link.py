@@ -6,10 +6,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,28 +25,19 @@ class Driver(ctypes.Structure):
                                                           "context", "up", "down"))
 
 
-class _Driver(NamedTuple):
-    """Functions of the driver that take a microsecond or two. They are called without giving the
-    interpreter's lock away: a thread that gives it away gets it back when all others that wait for
-    it have had it, each woken by the system."""
-
-    library: ctypes.PyDLL
-    copy: Callable[[int, int, int, int], int]
-    record: Callable[[int, int], int]
-    query: Callable[[int], int]
-
-    @classmethod
-    def load(cls) -> _Driver | None:
-        """The functions; ``None`` where the driver is not found in this way."""
-        try:
-            library = ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        except OSError:
-            return None
-        word, handle = ctypes.c_uint64, ctypes.c_void_p
-        library.cuMemcpyAsync.argtypes = word, word, ctypes.c_size_t, handle
-        library.cuEventRecord.argtypes = handle, handle
-        library.cuEventQuery.argtypes = handle,
-        return cls(library, library.cuMemcpyAsync, library.cuEventRecord, library.cuEventQuery)
+def _loaded_driver() -> ctypes.PyDLL | None:
+    """The driver; ``None`` where it is not found in this way. Its functions take a microsecond or
+    two. They are called without giving the interpreter's lock away: a thread that gives it away
+    gets it back when all others that wait for it have had it, each woken by the system."""
+    try:
+        library = ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return None
+    word, handle = ctypes.c_uint64, ctypes.c_void_p
+    library.cuMemcpyAsync.argtypes = word, word, ctypes.c_size_t, handle
+    library.cuEventRecord.argtypes = handle, handle
+    library.cuEventQuery.argtypes = handle,
+    return library
 
 
 def check_copy(status: int) -> None:
@@ -92,7 +83,7 @@ class Link:
         with self._cupy.cuda.Device(ordinal):
             self._up, self._compute, self._down = (self._cupy.cuda.Stream(non_blocking=True)
                                                    for _ in range(3))
-        self._driver = _Driver.load()
+        self._driver = _loaded_driver()
 
     # -- memory ------------------------------------------------------------------------------------
     def pinned(self, nbytes: int) -> np.ndarray:
@@ -148,7 +139,7 @@ class Link:
         way."""
         if self._driver is None:
             return None
-        library, context = self._driver.library, ctypes.c_void_p()
+        library, context = self._driver, ctypes.c_void_p()
         with self._cupy.cuda.Device(self.ordinal):
             check_copy(library.cuCtxGetCurrent(ctypes.byref(context)))
         calls = [ctypes.cast(call, ctypes.c_void_p)
@@ -187,9 +178,9 @@ class Link:
             if done is not None:
                 done.record(stream)
             return
-        check_copy(self._driver.copy(target, source, nbytes, stream.ptr))
+        check_copy(self._driver.cuMemcpyAsync(target, source, nbytes, stream.ptr))
         if done is not None:
-            check_copy(self._driver.record(done.ptr, stream.ptr))
+            check_copy(self._driver.cuEventRecord(done.ptr, stream.ptr))
 
     def copy_up(self, address: int, source: int, nbytes: int) -> None:
         """Copy after the kernels that were launched, before those that follow; pageable memory may
@@ -208,7 +199,7 @@ class Link:
 
     def wait(self, done: Any) -> None:
         """Wait for what comes before an event."""
-        if self._driver is None or self._driver.query(done.ptr):
+        if self._driver is None or self._driver.cuEventQuery(done.ptr):
             done.synchronize()
 
     def await_downloads(self) -> None:

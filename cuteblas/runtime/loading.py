@@ -17,7 +17,7 @@ from .errors import DriverError, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["KernelRecord", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all",
+__all__ = ["KernelRecord", "LoadedKernel", "are_compiled", "is_loaded", "load_all",
            "load_cubin"]
 
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
@@ -51,31 +51,19 @@ _lock = surviving(threading.Lock())
 _loaded: dict[tuple[str, str, str, int], LoadedKernel] = {}
 
 
-def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
-    """The kernel, loaded on a device; compiled if it has to be.
-
-    Parameters
-    ----------
-    kernel : GeneratedKernel
-        The kernel.
-    ordinal : int
-        Index of the device.
+def load_all(kernels: Iterable[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
+    """Load kernels on a device, and compile those that have to be: each while those after it are
+    generated and compiled; other threads can load other kernels meanwhile.
 
     Raises
     ------
     RuntimeError
-        If the kernel is not loaded yet and CuPy's current stream is being captured.
+        If a kernel is not loaded yet and CuPy's current stream is being captured.
     ValueError
-        If the device cannot run the kernel.
+        If the device cannot run a kernel.
     CompileError, DriverError
-        If the compiler or the driver refuses it.
+        If the compiler or the driver refuses one.
     """
-    return load_all([kernel], ordinal)[0]
-
-
-def load_all(kernels: Iterable[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
-    """Load several kernels: each is compiled while those after it are generated and compiled; other
-    threads can load other kernels meanwhile."""
     from concurrent.futures import ThreadPoolExecutor
 
     refuse_orphans()

@@ -18,7 +18,7 @@ import mmap
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from threading import RLock
@@ -241,10 +241,7 @@ class Watch:
                         found.append((start, end))
                         if again:
                             self._edges[page] = now
-        merged: list[tuple[int, int]] = []
-        for start, end in sorted(found):
-            merged.append((merged.pop()[0] if merged and merged[-1][1] >= start else start, end))
-        return merged
+        return _merged(sorted(found))
 
     def end(self) -> None:
         """Give up the pages: writes to them cost nothing, unless they are those of another
@@ -323,17 +320,15 @@ class Hashes:
         low, high = max(low, self.low), min(high or self.high, self.high)
         low -= (low - self.low) % self._part_bytes
         high = min(high + (self.low - high) % self._part_bytes, self.high)
-        known, merged = self.moving(low, high), list[tuple[int, int]]()
+        known = self.moving(low, high)
         try:
             differs = (known != (self._hashed(low, high) if known.any() else 1)).any(1)
         except OSError:
             return None
         if again:
             known[differs] = 0
-        for start in (low + np.flatnonzero(differs) * self._part_bytes).tolist():
-            merged.append((merged.pop()[0] if merged and merged[-1][1] == start else start,
-                           min(start + self._part_bytes, high)))
-        return merged
+        return _merged((start, min(start + self._part_bytes, high))
+                       for start in (low + np.flatnonzero(differs) * self._part_bytes).tolist())
 
     def end(self) -> None:
         """Nothing: writes cost nothing."""
@@ -341,6 +336,14 @@ class Hashes:
     def _hashed(self, low: int, high: int) -> np.ndarray:
         _check_mapped(low, high)
         return self._hashes(low, high)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order, those that touch each other as one."""
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        merged.append((merged.pop()[0] if merged and merged[-1][1] >= start else start, end))
+    return merged
 
 
 def _check_mapped(low: int, high: int) -> None:

@@ -33,9 +33,9 @@ from cuteblas.planning import (
     plan_gemm,
     plan_reduction,
 )
-from cuteblas.planning.gemm.contraction import contraction_problem
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.problem import DEVICES, DeviceInfo, Fusion, GroupedProblem, Problem
+from tests.planning.contractions import contraction_problem
 
 CARDS = {
     "t4": DeviceInfo("Tesla T4", "sm_75", 40, 64 << 10, 1.59e9, 0.87 * 320e9, 4 << 20),

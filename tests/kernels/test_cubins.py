@@ -16,10 +16,10 @@ from cuteblas.kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfi
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
 from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
+from cuteblas.kernels.gemm.persistent import DEPTH
 from cuteblas.kernels.gemm.simt import SimtConfig, gemm_simt
 from cuteblas.kernels.gemm.skinny import SkinnyConfig, gemm_skinny
 from cuteblas.kernels.gemm.split import GemmSplitConfig, gemm_split
-from cuteblas.kernels.gemm.tiles import DEPTH
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.reduce.slices import ReduceConfig, reduce_split
 from cuteblas.kernels.split.planes import FORMATS

@@ -27,12 +27,10 @@ from cuteblas.tutorial.transpose import (
     ALONG_M,
     ALONG_N,
     TILE,
-    NaiveConfig,
-    SharedConfig,
-    naive_transpose,
+    TutorialTransposeConfig,
     padded,
-    shared_transpose,
     swizzled,
+    tutorial_transpose,
 )
 
 from .engines import Strided, aligned, copy_problem
@@ -93,9 +91,10 @@ def test_modes_walked_backwards(engine):
             move(engine, values, (1, 0), flip=flip, variant=name)
 
 
-@pytest.mark.parametrize("kernel", [partial(naive_transpose, NaiveConfig(4, wide=True)),
-                                    partial(shared_transpose,
-                                            SharedConfig(4, "swizzled", swizzled(4), wide=True))])
+@pytest.mark.parametrize("kernel", [
+    partial(tutorial_transpose, TutorialTransposeConfig(4, *setting, wide=True))
+    for setting in (("naive_read", None, ALONG_N), ("smem_swizzled", swizzled(4)))
+])
 def test_offsets_of_64_bits(engine, kernel):
     values = scrambled((66, 40), 4)
     src, dst = (Strided(aligned(66 * 40, "u4"), 0, (40, 66), s) for s in ((1, 40), (66, 1)))
@@ -132,7 +131,7 @@ def test_more_blocks_than_a_grid_has():
 
 def test_a_tile_that_shares_places():
     with pytest.raises(CodegenError, match="must hold each of the 32 x 64 elements once"):
-        SharedConfig(4, "broken", Layout(TILE, (63, 1)))
+        TutorialTransposeConfig(4, "broken", Layout(TILE, (63, 1)))
 
 
 # -- the tutorial's numbers ------------------------------------------------------------------------

@@ -28,11 +28,12 @@ from cuteblas.planning.floors import (
     quantity,
     touched_bytes,
 )
-from cuteblas.planning.gemm.contraction import contraction_problem, plan_contraction
+from cuteblas.planning.gemm.contraction import plan_contraction
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.problem import DEVICES, GroupedProblem, device_named
 from cuteblas.planning.variants import variants
 from cuteblas.planning.words import kernel_words, time_words
+from tests.planning.contractions import contraction_problem
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "performance" / "estimates.py"
 

@@ -11,7 +11,7 @@ from cuteblas.engines.memory import contiguous_strides
 from cuteblas.functions.contractions import _Evaluation, _Factor
 from cuteblas.functions.expressions import Term, expression
 from cuteblas.planning import H200, Storage, plan_contraction
-from cuteblas.planning.gemm.contraction import contraction_problem
+from tests.planning.contractions import contraction_problem
 
 EXTENTS = {
     "bthd,bshd->bhts": {"b": 8, "h": 16, "t": 256, "s": 256, "d": 64},

@@ -359,7 +359,7 @@ def test_nothing_is_compiled_while_a_stream_is_captured(fake_cupy, monkeypatch):
         RuntimeError,
         match=r"kernel multiply is not loaded on device 0, .* call warmup, .* before the capture"
     ):
-        loading.load(MULTIPLY, 0)
+        loading.load_all([MULTIPLY], 0)
 
 
 def test_a_kernel_is_loaded_once_per_device(fake_cupy, monkeypatch):
@@ -373,7 +373,7 @@ def test_a_kernel_is_loaded_once_per_device(fake_cupy, monkeypatch):
     monkeypatch.setattr(loading, "_load", load)
     monkeypatch.setattr(loading, "compile", lambda kernel, target: kernel.name.encode())
     monkeypatch.setattr(loading, "_target", lambda kernel, ordinal: kernel.arch)
-    got = [loading.load(kernel, ordinal).function for kernel, ordinal in
+    got = [loading.load_all([kernel], ordinal)[0].function for kernel, ordinal in
            ((MULTIPLY, 0), (REVERSE, 0), (replace(MULTIPLY), 0), (MULTIPLY, 1), (MULTIPLY, 0))]
     assert got == [1, 2, 1, 3, 1] and loads == [("multiply", 0), ("reverse", 0), ("multiply", 1)]
 

@@ -267,7 +267,7 @@ def test_a_workspace_is_given_to_the_kernels(cp):
 
 
 def test_the_driver_names_its_error(cp):
-    ready = Executor(multiply_plan(1), 0, (loading.load(REVERSE, 0).function,),
+    ready = Executor(multiply_plan(1), 0, (loading.load_all([REVERSE], 0)[0].function,),
                      cp.cuda.driver.launchKernel)
     arguments, (call,) = ready._blocks.pop()
     ready._blocks.append((arguments, (call._replace(shared_bytes=1 << 20),)))

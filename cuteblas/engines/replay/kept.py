@@ -33,7 +33,7 @@ from ...runtime.loading import KernelRecord, is_loaded, load_cubin
 from ..cuda import CUDA, several_devices
 from ..settings import workspace_limit
 from ..tuning import tuning_state
-from .launches import Call, Place, Placed, Program, Shifted, picking
+from .launches import Call, Place, Placed, Program, picking
 from .recording import Recorded, ticks_of
 
 __all__ = ["executor_from_json", "fingerprint", "name_of", "plan_to_json", "read", "write"]
@@ -174,10 +174,10 @@ def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
         steps = [_launch_to_json(step, device) for step in launch.steps]
         return None if None in steps else {"steps": steps, "offsets": launch.offsets,
                                            "nbytes": launch.nbytes}
-    if isinstance(launch, (Placed, Shifted)):
+    if isinstance(launch, Placed):
         inner = _launch_to_json(launch.launch, device)
-        shifts = launch.shifts if isinstance(launch, Shifted) else None
-        return None if inner is None else {"on": _numbers(launch.pick), "shifts": shifts, **inner}
+        return None if inner is None else {"on": _numbers(launch.pick), "shifts": launch.shifts,
+                                           **inner}
     if isinstance(launch, Call):
         has_name = getattr(launch.function, "__self__",
                            None) is CUDA and all(_is_usual(place.dtype) for place in launch.places)
@@ -201,8 +201,8 @@ def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
     ready = executor_from_json(kept["plan"], device)
     if ready is None or "on" not in kept:
         return None if ready is None else ready.launch
-    pick = picking(kept["on"])
-    return Placed(ready.launch, pick) if kept["shifts"] is None else Shifted(ready.launch, pick, tuple(kept["shifts"]))
+    shifts = kept["shifts"]
+    return Placed(ready.launch, picking(kept["on"]), None if shifts is None else tuple(shifts))
 
 
 def _numbers(pick: Any) -> list[int]:

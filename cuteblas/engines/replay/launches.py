@@ -16,7 +16,7 @@ from ...planning.plan import Plan
 from ..cuda import launcher_for
 from .recording import Recorder, Step
 
-__all__ = ["Call", "Launcher", "Place", "Placed", "Program", "Shifted", "as_launch", "as_program",
+__all__ = ["Call", "Launcher", "Place", "Placed", "Program", "as_launch", "as_program",
            "picking"]
 
 _ALIGNMENT = 256                        # bytes, of intermediate results
@@ -43,25 +43,15 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Placed:
-    """A plan on some places."""
+    """A plan on some places, perhaps on memory some bytes after their beginnings."""
 
     launch: Callable[..., Any]
     pick: Callable[[tuple[int, ...]], tuple[int, ...]]
+    shifts: tuple[int, ...] | None
 
     def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        self.launch(self.pick(addresses), stream)
-
-
-@dataclass(frozen=True)
-class Shifted:
-    """A plan on memory some bytes after the beginnings of places."""
-
-    launch: Callable[..., Any]
-    pick: Callable[[tuple[int, ...]], tuple[int, ...]]
-    shifts: tuple[int, ...]
-
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        self.launch(tuple(map(add, self.pick(addresses), self.shifts)), stream)
+        chosen = self.pick(addresses)
+        self.launch(chosen if self.shifts is None else tuple(map(add, chosen, self.shifts)), stream)
 
 
 @dataclass(frozen=True)
@@ -148,8 +138,7 @@ def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int],
     if -1 in numbers or (any(shifts) and not isinstance(work, Plan)):
         return None
     if isinstance(work, Plan):
-        launch, pick = launcher_for(work, device), picking(numbers)
-        return Shifted(launch, pick, shifts) if any(shifts) else Placed(launch, pick)
+        return Placed(launcher_for(work, device), picking(numbers), shifts if any(shifts) else None)
     return Call(work, tuple(Place(i, x.shape, x.dtype, x.strides)
                             for i, x in zip(numbers, step.arrays, strict=True)), device)
 

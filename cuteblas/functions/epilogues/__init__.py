@@ -2,7 +2,6 @@
 are by NumPy."""
 
 from .epilogue import Bound, Epilogue, epilogue
-from .evaluation import evaluate
-from .resolution import Resolved, as_bound, resolve
+from .resolution import Resolved, as_bound, evaluate, resolve
 
 __all__ = ["Bound", "Epilogue", "Resolved", "as_bound", "epilogue", "evaluate", "resolve"]

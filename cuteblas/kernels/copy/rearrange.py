@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...codegen import (
     CodegenError,
@@ -35,8 +35,8 @@ from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, s
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
-_ASYNCHRONOUS = 4      # bytes, of what is copied to shared memory without registers
-_WORD = 4              # bytes, of the words of shared memory that are cut to those of global memory
+_WORD = 4              # bytes: of what is copied to shared memory without registers, at least, and
+                       # of the words of shared memory that are cut to those of global memory
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,25 @@ class BoxSide:
     grain: int = 0
     covering: bool = False
 
+    @property
+    def run_modes(self) -> tuple[int, ...]:
+        """The modes of a run, the smallest stride first."""
+        return self.order[:self.run]
+
+    @property
+    def row_modes(self) -> tuple[int, ...]:
+        """The modes that rows are counted along."""
+        return self.order[self.run:]
+
     def words(self, item: int, box: tuple[int, ...]) -> int:
         """Words that a run of a box may touch, counted from where threads begin."""
-        beyond = self.grain // item - 1 if self.grain else 0
-        return -(-(prod(box[q] for q in self.order[:self.run]) + beyond) // self.word)
+        before = self.grain // item - 1 if self.grain else 0
+        return -(-(prod(box[q] for q in self.run_modes) + before) // self.word)
 
     def whole(self, box: tuple[int, ...], held: tuple[int, ...]) -> bool:
         """Whether its words are words of shared memory too, of a box with these strides there."""
         stride = 1
-        for n, q in enumerate(self.order[:self.run]):
+        for n, q in enumerate(self.run_modes):
             if self.word == 1 or held[q] != stride:
                 break
             stride *= box[q]
@@ -91,7 +101,7 @@ class BoxSide:
 
     def strides(self, box: tuple[int, ...]) -> tuple[int | None, ...]:
         """Strides in memory that are known: those of runs."""
-        known = packed_strides(box, self.order[:self.run])
+        known = packed_strides(box, self.run_modes)
         return tuple(known.get(q) for q in range(len(box)))
 
     @property
@@ -142,15 +152,17 @@ class RearrangeConfig:
     wide: bool = False
 
     def __post_init__(self) -> None:
+        contiguous = packed_strides(self.box, self.target.run_modes)
         for side in (self.source, self.target):
-            run = prod(self.box[q] for q in side.order[:side.run])
+            run = prod(self.box[q] for q in side.run_modes)
             words = side.covering or run % side.word == 0
             if sorted(side.order) != list(range(len(self.box))) or not words or side.lanes * side.rows > self.threads:
                 raise CodegenError(
                     f"runs of a box must be whole words, and threads must exist for them, got {self}"
                 )
             if side.covering and not (side is self.target and side.grain and side.word
-                                      * self.item == _WORD and self.ordered):
+                                      * self.item == _WORD and contiguous.items()
+                                      <= dict(enumerate(self.held)).items()):
                 raise CodegenError(
                     f"covering needs words of {_WORD} bytes and runs side by side in shared memory, got {self}"
                 )
@@ -158,7 +170,7 @@ class RearrangeConfig:
                 raise CodegenError(
                     f"threads that begin at multiples of {side.grain} bytes need words of one element, got {self}"
                 )
-            if any(q in self.cut for q in side.order[:max(0, side.run - 1)]):
+            if any(q in self.cut for q in side.run_modes[:-1]):
                 raise CodegenError(f"a run can only be cut along its last mode, got {self}")
         counted = [n for n in self.raster if n >= 0]
         if not set(self.partial) <= set(self.cut) or sorted(counted) != sorted(self.cut) or self.raster.count(-1) != self.modes:
@@ -175,12 +187,6 @@ class RearrangeConfig:
     def shared(self) -> Layout:
         """The place of an element of a box in shared memory."""
         return Layout(self.box, self.held)
-
-    @property
-    def ordered(self) -> bool:
-        """Whether runs of the target are contiguous in shared memory."""
-        run = self.target.order[:self.target.run]
-        return all(self.held[q] == stride for q, stride in packed_strides(self.box, run).items())
 
     @property
     def family(self) -> str:
@@ -203,8 +209,7 @@ def _digit(n: int) -> str:
     return "0123456789abcdefghijklmnopqrstuvwxyz"[n]
 
 
-@dataclass(frozen=True)
-class _Word:
+class _Word(NamedTuple):
     """A word of a box that a thread moves.
 
     Attributes
@@ -222,8 +227,7 @@ class _Word:
     exists: Condition
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A run of a box, at some coordinates of its other modes.
 
     Attributes
@@ -262,7 +266,7 @@ class _Side:
         self.name, self.side, self._k, self._config = tensor.param.name, side, k, config
         self.pointer, self.batch = tensor.pointer, tensor.batch_strides
         self.strides: tuple[Any, ...] = tensor.strides
-        self._run, self._others = side.order[:side.run], side.order[side.run:]
+        self._run, self._others = side.run_modes, side.row_modes
         self._extents = tuple(config.box[q] for q in self._run) or (1,)
         self._longest, self.count = prod(self._extents), prod(config.box[q] for q in self._others)
         self.words_of_lane = -(-side.words(config.item, config.box) // side.lanes)
@@ -400,7 +404,7 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
     k.comment("In, by runs of the source")
     word, element, unit = config.source.word, f"b{8 * config.item}", f"b{8 * _WORD}"
     whole = config.source.whole(config.box, config.held)
-    if config.item * word >= _ASYNCHRONOUS and whole:
+    if config.item * word >= _WORD and whole:
         for _i, w in _existing(k, words):
             k.copy(CpAsync(word), w.memory, w.shared[0].run(word))
         k.commit()

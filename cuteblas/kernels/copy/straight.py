@@ -95,8 +95,13 @@ class CopyConfig:
 
     @property
     def kind(self) -> str:
-        """By whose share of the bandwidth it is estimated."""
+        """What distinguishes it within its family."""
         return "RaggedCopyConfig" if self.anywhere else "CopyConfig"
+
+    @property
+    def vector(self) -> int:
+        """Words that a thread writes at once."""
+        return _VECTOR // self.word if self.anywhere else 1
 
 
 @cache
@@ -167,7 +172,7 @@ class _TargetVector:
 
 def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor,
                       D: GlobalTensor) -> None:
-    element, word, vector, packed = S.address.dtype.name, f"b{8 * _WORD}", _VECTOR // config.word, _WORD // config.word
+    element, word, vector, packed = S.address.dtype.name, f"b{8 * _WORD}", config.vector, _WORD // config.word
     I, J = k.extent("i"), k.extent("j")
     bi, bj, index = tile_of_block(k, (I + (vector - 1), J),
                                   (config.tile[0] * vector, config.tile[1]), config.modes > 0)

@@ -179,7 +179,7 @@ class TransposeConfig:
 
     @property
     def kind(self) -> str:
-        """By whose share of the bandwidth it is estimated."""
+        """What distinguishes it within its family."""
         return f"{'Ragged' if self.cut else ''}{'InPlace' if self.in_place else '' if self.cut else 'Transpose'}Config"
 
     @property

@@ -7,19 +7,26 @@ from dataclasses import dataclass
 
 from ..._dtypes import dtype
 from ...codegen import KernelBuilder, TmaBox, WgmmaMma, oldest_with, operand_layout
-from ...codegen.swizzled import longest_row
+from ...codegen.swizzled import ROW_BYTES, longest_row
 from ...codegen.wgmma import WgmmaAtom
 from ...layout import Layout, make_layout
 from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
-from .tiles import depth_of
 
-__all__ = ["RingConfig", "TmaConfig"]
+__all__ = ["DEPTH", "RingConfig", "TmaConfig", "depth_of"]
+
+DEPTH = 64
+"""K of a stage: one 128-byte row of a 16-bit type."""
 
 # of an instruction, and of one of 512 threads, which begin with 128 registers
 _MOST_COLUMNS, _MOST_OF_THREE = 256, 192
 _CLIPPED_ROWS = 64              # of a box at most, where those outside of an operand are not loaded
+
+
+def depth_of(element: str) -> int:
+    """K of a stage of a type: a row of 128 bytes, which four matrix instructions multiply."""
+    return ROW_BYTES // dtype(element).bytes
 
 
 @dataclass(frozen=True, kw_only=True)

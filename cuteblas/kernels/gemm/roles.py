@@ -31,16 +31,25 @@ from ...codegen.mbarrier import initialise
 from ...codegen.pipeline import PipelineState
 from ...codegen.tma import TmaLoad, tma_prefetch
 from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
-from ...layout import Layout, Tensor, local_tile, make_identity_tensor, select, size
+from ...layout import (
+    ComposedLayout,
+    Layout,
+    Tensor,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+    select,
+    size,
+)
 from ...layout.symbolic import Condition, IntLike, all_of, equal
 from ..common import GROUP, Coord, Pair
 from ..epilogue import Parked
 from .divided import Divided
 from .persistent import RingConfig
 from .scheduler import Scheduler, TileOfC, Work
-from .tiles import ring_of_tiles
 
-__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock"]
+__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock",
+           "ring_of_tiles"]
 
 _REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
 """Of a thread that loads, and of one that multiplies, by the number of multiplying warpgroups."""
@@ -54,6 +63,14 @@ Step = tuple[_At, _At]
 """Where the tiles of A and of B in a stage are, along K and further modes."""
 Steps = Callable[[Work], AbstractContextManager[Step]]
 """The steps along K of one unit of a block's work."""
+
+
+def ring_of_tiles(k: KernelBuilder, name: str, element: str, tile: ComposedLayout, stages: int,
+                  over: str | None = None) -> Tensor:
+    """A ring of tiles in shared memory: (MN, K, stage), every stage starting at a multiple of the
+    swizzle's period."""
+    ring = tile.map_domain(lambda inner: make_layout(*inner, Layout(stages, size(inner))))
+    return k.shared(name, element, ring, alignment=1024, over=over)
 
 
 class TmaBlock:

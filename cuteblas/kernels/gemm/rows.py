@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import gcd
 
 from ..._dtypes import dtype
@@ -78,9 +79,7 @@ def _by_elements(block: GemmBlock, partition: Partition,
     others = gcd(rows, k.threads // line)
     copy = vectors_along(along, (line, others) if along == 0 else (others, line))
 
-    def mine(tensor: Tensor) -> Tensor:
-        return copy.partition(tensor, k.thread)
-
+    mine = partial(copy.partition, thread=k.thread)
     source, target = k.pin("tRsC", mine(held)), k.pin("tRgC", mine(block.gC))
     guard = block.guard("tRcC", "mn", mine)
     steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
@@ -102,10 +101,8 @@ def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike,
         """(M, N) as tiles of rows: (run, row, 1)."""
         return append(select(tensor, 1, 0), 3)
 
-    def part(tensor: Tensor) -> Tensor:
-        return tiles.partition(tensor, k.threads, k.thread)
-
     tiles = CoveredTiles.of(k, "C", turned(block.gC))
+    part = partial(tiles.partition, threads=k.threads, thread=k.thread)
     k.wait(0)
     k.barrier()
     words = k.shared("sC", "b32", tiles.held(1), over="sA")

@@ -55,11 +55,11 @@ from ..common import (
 )
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
-from .persistent import TmaConfig
-from .roles import Multiply, Step, Sums, TmaBlock
+from .cluster import Cluster
+from .persistent import DEPTH, TmaConfig
+from .roles import Multiply, Step, Sums, TmaBlock, ring_of_tiles
 from .scheduler import Work
 from .staged import WarpgroupOutput
-from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles
 
 __all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
 
@@ -117,17 +117,11 @@ class SkinnyConfig(TmaConfig):
         """Who multiplies what."""
         return WgmmaRegisterMma(self.columns, self.groups, self.k_major[0], _PLANE)
 
-    @property
-    def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The tiles of a stage of A and of B, as TMA boxes."""
+    def _boxes(self, cluster: Cluster) -> tuple[TmaBox, TmaBox]:
+        """The tiles of a stage of A and of B, of float32, as TMA boxes."""
         a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
                 for extent, major in zip((self.rows, self.columns), self.k_major, strict=True))
         return a, b
-
-    @property
-    def whole(self) -> tuple[TmaBox, TmaBox]:
-        """Whole tiles of A and of B in a stage."""
-        return self.boxes
 
     @property
     def name(self) -> str:
@@ -164,7 +158,6 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     word for each block. The grid is one-dimensional and may have fewer blocks than tiles.
     """
     mma, groups = config.mma, config.groups
-    config.c.check_run(2)
     if config.columns % WARP or config.beta != "zero":
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")
     k = config.builder(
@@ -220,7 +213,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         of_pairs, of_words = (vectors_along(1, (WARP, GROUP // WARP), width) for width in (2, 1))
         tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                   # ((1, 2), N, K, stage)
         order = make_layout(mma.order_of_pairs,
-                            Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
+                            Layout(DEPTH // mma.depth, size(mma.order_of_pairs)))
         ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order),
                                                            layout[2]))
         tPsW = k.pin("tPsW", of_words.partition(ordered, lane))   # ((1, 1), N, K, buffer and plane)
@@ -318,7 +311,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                  for b in range(_BUFFERS)]
         stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         released = k.variable("released", 0, hi=_BUFFERS - 1)
-        last = DEPTH // INSTRUCTION_DEPTH - 1
+        last = DEPTH // mma.depth - 1
 
         def split_a(step: int) -> None:
             for half in range(2):

@@ -89,8 +89,6 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     may have fewer blocks than tiles.
     """
     form, mma, parts = FORMATS[config.format], config.mma, config.parts
-    run = 2 // parts
-    config.c.check_run(run)
 
     k = config.builder(
         "C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
@@ -123,7 +121,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         """Sums without the scaling of the rows."""
         tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch))))
                         for x in (RA, RB))
-        elements = Layout((run, 2, config.columns // 8))
+        elements = Layout((2 // parts, 2, config.columns // 8))
         pair, half, column = elements.extents
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
         tCrRA, tCrRB = k.registers("tCrRA", "int32", half), k.registers("tCrRB", "int32", (pair, column))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..._dtypes import dtype
@@ -147,7 +148,7 @@ class StagedC:
                 k.copy(ELEMENTS, taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
     def _wait(self, pending: int) -> None:
-        """Wait until TMA has so many pieces to read, at most."""
+        """Wait until TMA has at most so many pieces left to read."""
         if self._map is not None:
             with self._k.when(equal(self._k.thread % GROUP, 0)):
                 tma_store_wait(self._k, pending)
@@ -174,6 +175,7 @@ class WarpgroupOutput:
 
     def __init__(self, k: KernelBuilder, config: Any, c: GlobalTensor, epilogue: Epilogue):
         self._k, self._config, self._c, self._epilogue = k, config, c, epilogue
+        config.c.check_run(2 // config.parts)
         self._staged = StagedC(k, config.output, config.mma,
                                c.map or None) if config.staged else None
 
@@ -199,8 +201,7 @@ class WarpgroupOutput:
         extents: Any = c.extents
         matrix = c.at(at.batch)
 
-        def tile_of(tensor: Tensor) -> Tensor:
-            return local_tile(tensor, mma.tile, (at.m, at.n))
+        tile_of = partial(local_tile, tiler=mma.tile, coord=(at.m, at.n))
 
         def partition(tensor: Tensor) -> Tensor:
             return mma.partition_c(tensor, k.thread)[(_, _, _), 0, 0]

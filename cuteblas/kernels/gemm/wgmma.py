@@ -87,7 +87,6 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     """
     box_a, box_b = config.boxes
     mma, depth = config.mma, config.depth
-    config.c.check_run(2)
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles cannot form clusters")
     if config.divided and config.digits > 1:

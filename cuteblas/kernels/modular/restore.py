@@ -9,7 +9,7 @@ float64 by one rounding, and powers of two undo the scaling of its row and its c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import prod
 
 from ..._dtypes import dtype
@@ -160,8 +160,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
 
     mine = part_of_tile(reader, reader.tile, (*at, 0), k.thread)
 
-    def tile_of(matrix: Tensor) -> Tensor:
-        return local_tile(matrix, tile, at)
+    tile_of = partial(local_tile, tiler=tile, coord=at)
 
     def mine_of_c(tensor: Tensor) -> Tensor:
         return partition(tensor, tile, config.returned, k.thread)[(_, _), 0, 0]

@@ -8,11 +8,11 @@ or, where slices are many, by several of which each adds some.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from ..._dtypes import dtype
 from ...codegen import GeneratedKernel, KernelBuilder, by_coordinate
-from ...layout import Layout, Tensor, _, local_tile, make_tensor, product
+from ...layout import Layout, _, local_tile, make_tensor, product
 from ...layout.symbolic import IntLike
 from ..common import (
     ELEMENTS,
@@ -116,12 +116,8 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     thread = k.thread if along == 1 else k.let("element", k.thread % product(tile))
     first: IntLike = 0 if along == 1 else k.let("first", k.thread // product(tile))
 
-    def tile_of(matrix: Tensor) -> Tensor:
-        return local_tile(matrix, tile, (tile_m, tile_n))
-
-    def mine(tensor: Tensor) -> Tensor:
-        return tiled.partition(tensor, thread)
-
+    tile_of = partial(local_tile, tiler=tile, coord=(tile_m, tile_n))
+    mine = partial(tiled.partition, thread=thread)
     tWgW = k.pin("tWgW", mine(tile_of(mW)))                            # (1, 1, 1, slice)
     guard = replace(existing(k, "tCcC", lambda identity: mine(tile_of(identity)), (M, N)),
                     triangle=config.triangle)

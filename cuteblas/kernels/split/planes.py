@@ -84,7 +84,7 @@ __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_plane
 
 _WORD = 4                           # bytes
 _FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
-"""What threads find in rows: what is largest, then what is counted."""
+"""Statistics of a row and their types: the largest magnitude, then counts and a sum."""
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
 
 
@@ -425,7 +425,7 @@ class _Operand:
         self._rows_of_p, self._planes_of_p, _ = self._p.strides
 
     def blocks(self) -> IntLike:
-        """Blocks that have rows, where no cluster shares them."""
+        """The number of blocks that have rows, where no cluster shares rows."""
         return prod(self._batch, start=ceil_div(self._extents[0], self.config.tile[0]))
 
     def split(self, block: IntLike, arrivals: _Arrivals) -> None:
@@ -715,7 +715,7 @@ class _Fold:
                                              * _WORD)
 
     def registers(self, stage: int) -> list[Tensor]:
-        """What a thread has found of its rows at a stage: nothing yet."""
+        """Registers for a thread's statistics of its rows, of one of :data:`_FOUND`, cleared."""
         found = [self._k.registers(name, kind, self._values)
                  for name, kind in _FOUND[stage].items()]
         for each in found:

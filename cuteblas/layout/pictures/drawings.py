@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..banks import BANKS, bank_of, bank_report, lanes_together, meeting
@@ -78,8 +79,8 @@ def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure
         i = r + rows * c
         return Cell((str(shows(i)),), by_position(places[layout(i)], len(places)))
 
-    grid, cut = grid_of("", rows, columns, cell, _breaks(x.shape), most=most)
-    return Figure(str(x) if title is None else title, ((grid,),), (cut,) if cut else ())
+    grid = grid_of("", rows, columns, cell, _breaks(x.shape), most=most)
+    return Figure.of(str(x) if title is None else title, ((grid,),))
 
 
 def _places(values: list) -> dict[Any, int]:
@@ -134,11 +135,11 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
     served = [layout(r + rows * worst) * element_bytes
               for r in range(min(rows, lanes_together(element_bytes)))]
     framed = meeting(served) if report.columns[worst][0] > report.columns[worst][1] else []
-    grid, cut = grid_of("", rows, columns, lambda r, c: Cell((str(bank(r, c)),),
-                                                             by_bank(bank(r, c), BANKS),
-                                                             c == worst and r in framed),
-                        _breaks(layout.shape), lambda r: note(report.rows[r]),
-                        lambda c: note(report.columns[c]))
+    grid = grid_of("", rows, columns, lambda r, c: Cell((str(bank(r, c)),),
+                                                        by_bank(bank(r, c), BANKS),
+                                                        c == worst and r in framed),
+                   _breaks(layout.shape), lambda r: note(report.rows[r]),
+                   lambda c: note(report.columns[c]))
     notes = [
         f"banks of {element_bytes}-byte elements; xN: N wavefronts for a warp that reads the row or column"
     ]
@@ -146,14 +147,13 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
         notes.append(
             f"framed: the elements of column {worst} that meet in bank {bank(framed[0], worst)}"
         )
-    return Figure(str(layout) if title is None else title, ((grid,),),
-                  (*notes, *([cut] if cut else [])))
+    return Figure.of(str(layout) if title is None else title, ((grid,),), *notes)
 
 
 # -- thread-value layouts --------------------------------------------------------------------------
 def _tv_grid(title: str, tv: Any, tile: tuple[int, int],
-             turned: bool = False) -> tuple[Grid, list[str]]:
-    """The grid of a thread-value layout, and its notes."""
+             turned: bool = False) -> Grid:
+    """The grid of a thread-value layout."""
     held = tv_owners(tv, tile[0] * tile[1])
 
     def cell(r: int, c: int) -> Cell:
@@ -164,20 +164,13 @@ def _tv_grid(title: str, tv: Any, tile: tuple[int, int],
         more = f"+{len(by) - 1}" if len(by) > 1 else ""
         return Cell((f"T{by[0][0]}{more}", f"V{by[0][1]}"), by_thread(by[0][0]))
 
-    grid, cut = grid_of(title, *(tile[::-1] if turned else tile), cell)
-    notes = [cut] if cut else []
+    grid = grid_of(title, *(tile[::-1] if turned else tile), cell)
+    notes = [*grid.notes]
     if any(len(by) > 1 for by in held.values()):
         notes.append("+n: n more owners of the same element")
     if len(held) < tile[0] * tile[1]:
         notes.append("-: an element without an owner")
-    return grid, notes
-
-
-def _together(title: str, panels: tuple[tuple[tuple[Grid, list[str]] | None, ...], ...]) -> Figure:
-    """A figure of grids; notes that they share are printed once."""
-    notes = dict.fromkeys(note for row in panels for panel in row if panel for note in panel[1])
-    return Figure(title, tuple(tuple(panel and panel[0] for panel in row) for row in panels),
-                  tuple(notes))
+    return replace(grid, notes=tuple(notes))
 
 
 @checked
@@ -204,7 +197,7 @@ def tv_picture(tv: Domain, tile: Any, title: str | None = None) -> Figure:
     '(2,2):(1,2) -> (2,2)'
     """
     extents = tile_extents(tile, tv)
-    return _together(f"{tv} -> {spell(tile)}" if title is None else title,
+    return Figure.of(f"{tv} -> {spell(tile)}" if title is None else title,
                      ((_tv_grid("", tv, extents),),))
 
 
@@ -233,7 +226,7 @@ def copy_picture(source: Domain, target: Domain, tile: Any, title: str | None = 
     '((2,4),4):((16,1),4) => (8,4):(4,1)'
     """
     extents = tile_extents(tile, source)
-    return _together(f"{source} => {target}" if title is None else title,
+    return Figure.of(f"{source} => {target}" if title is None else title,
                      ((_tv_grid("source", source, extents), _tv_grid("target", target, extents)),))
 
 
@@ -273,7 +266,7 @@ def mma_picture(a: Domain, b: Domain, c: Domain, shape: tuple[int, int, int],
                       tuple) or len(shape) != 3 or not all(isinstance(x, int) for x in shape):
         raise LayoutError("mma_picture", "the shape is (M, N, K)", shape)
     m, n, k = shape
-    return _together(f"C ({m},{n}) += A ({m},{k}) B ({n},{k})^T" if title is None else title,
+    return Figure.of(f"C ({m},{n}) += A ({m},{k}) B ({n},{k})^T" if title is None else title,
                      ((None, _tv_grid("B", b, (n, k), turned=True)),
                       (_tv_grid("A", a, (m, k)), _tv_grid("C", c, (m, n)))))
 

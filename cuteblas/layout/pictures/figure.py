@@ -36,6 +36,12 @@ class Figure:
     panels: tuple[tuple[Grid | None, ...], ...]
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, title: str, panels: tuple[tuple[Grid | None, ...], ...], *notes: str) -> Figure:
+        """A figure of grids, with notes of its own and theirs, each once."""
+        theirs = (note for row in panels for grid in row if grid for note in grid.notes)
+        return cls(title, panels, tuple(dict.fromkeys((*notes, *theirs))))
+
     def scene(self) -> Scene:
         """Rectangles, lines and labels with their positions."""
         return scene_of(self.title, self.panels, self.notes)

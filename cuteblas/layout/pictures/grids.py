@@ -21,28 +21,29 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of cells. Lines are drawn at multiples of ``breaks``; a note that begins with ``!``
-    is a warning."""
+    """A table of cells. Lines are drawn at multiples of ``breaks``; a note of a row or a column
+    that begins with ``!`` is a warning; ``notes`` stand under the picture."""
 
     title: str
     cells: tuple[tuple[Cell, ...], ...]
     breaks: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     row_notes: tuple[str, ...] = ()
     column_notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def grid_of(title: str, rows: int, columns: int, cell: Callable[[int, int], Cell],
             breaks: tuple[Sequence[int], Sequence[int]] = ((), ()),
             row_note: Callable[[int], str] | None = None,
-            column_note: Callable[[int], str] | None = None, most: int = MOST) -> tuple[Grid, str]:
-    """A grid of at most ``most`` rows and columns, and a sentence about what is left out (or
-    nothing)."""
+            column_note: Callable[[int], str] | None = None, most: int = MOST) -> Grid:
+    """A grid of at most ``most`` rows and columns, which notes what is left out."""
     shown_rows, shown_columns = min(rows, most), min(columns, most)
     cells = tuple(tuple(cell(r, c) for c in range(shown_columns)) for r in range(shown_rows))
-    grid = Grid(title, cells, (tuple(breaks[0]), tuple(breaks[1])),
-                tuple(map(row_note, range(shown_rows))) if row_note else (),
-                tuple(map(column_note, range(shown_columns))) if column_note else ())
     cut = [f"{shown} of {of} {name}" for shown, of, name in ((shown_rows, rows, "rows"),
                                                              (shown_columns, columns, "columns"))
            if shown < of]
-    return grid, f"{title + ': ' if title else ''}the first {' and '.join(cut)}" if cut else ""
+    said = f"{title + ': ' if title else ''}the first {' and '.join(cut)}"
+    return Grid(title, cells, (tuple(breaks[0]), tuple(breaks[1])),
+                tuple(map(row_note, range(shown_rows))) if row_note else (),
+                tuple(map(column_note, range(shown_columns))) if column_note else (),
+                (said,) if cut else ())

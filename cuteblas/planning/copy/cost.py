@@ -10,27 +10,24 @@ for its latency in any case.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import ceil, floor, prod
 from typing import NamedTuple
 
-from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
-from ...kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig
+from ...kernels.copy.rearrange import RearrangeConfig
+from ...kernels.copy.short_rows import FromShortRowsConfig, PieceConfig, ShortRowsConfig
 from ...kernels.copy.straight import CopyConfig
 from ...kernels.copy.tiles import TransposeConfig
 from ..cost.work import norm
 from ..problem import DeviceInfo
-from .rearrange import Permuted, runs_of
+from .rearrange import Permuted, resident_blocks, runs_of
 
 __all__ = ["CopyConfigs", "CopyWork", "TileConfigs", "work_of"]
 
 TileConfigs = CopyConfig | TransposeConfig | ShortRowsConfig | FromShortRowsConfig
 CopyConfigs = TileConfigs | RearrangeConfig
 
-# Of a multiprocessor: threads, registers, warps' instructions issued in a clock; of a block: bytes
-# besides its own, and registers of a thread besides its words; the bytes of a word, and those that
-# are written at once.
-_THREADS, _REGISTERS, _ISSUED, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 2.0, 1024, 32
-_WARP, _WORD, _VECTOR = 32, 4, 16
+_ISSUED = 2.0                        # warps' instructions of a multiprocessor in a clock
+_WARP, _WORD, _VECTOR = 32, 4, 16    # threads; bytes of a word, and those that are written at once
 _COVERING_WORDS = 5                  # of 4 bytes, that are read for 16 where rows begin anywhere
 _COVERING = 2                        # that are read for one
 
@@ -92,53 +89,40 @@ class CopyWork(NamedTuple):
 def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int,
             device: DeviceInfo) -> CopyWork:
     """What a kernel of a configuration does whose blocks have these extents along every mode."""
-    item, modes = permuted.item, permuted.modes
-    read, written = (prod(m.extent for m in modes if stride(m)) * item
-                     for stride in (lambda m: m.src, lambda m: m.dst))
+    item = permuted.item
+    read, written = (prod(m.extent for m in permuted.modes if m.strides[side]) * item
+                     for side in (0, 1))
     source, target = runs_of(permuted, extents)
-    others = target.touched() - 1
-    boxes, registers = isinstance(config, RearrangeConfig), float(_THREAD_REGISTERS)
-    reads: float
-    writes: float
+    reads, writes, threads, held = _passes(config)
     if isinstance(config, RearrangeConfig):
-        reads, writes = (_passes_of(side, config) for side in (config.source, config.target))
-        threads, counted, held = config.threads, len(config.cut) + config.modes, float(config.elements * item)
+        parts, counted, others = "box", len(config.cut) + config.modes, target.touched() - 1
         # else copies are asynchronous
-        registers += 2 * reads if config.source.word * item < _WORD else 0
+        registers = 2 * reads if config.source.word * item < _WORD else 0.0
     else:
-        reads, writes, threads, held = _passes(config)
-        counted, registers = config.modes, registers + reads
-        if isinstance(config, (ShortRowsConfig, FromShortRowsConfig)) or _cut(config):
-            others = 0.0                              # rows of the target are cut where sectors end
-    resident = max(1, min(_THREADS // threads,
-                          device.shared_bytes_per_block // (_BLOCK_BYTES + held),
-                          _REGISTERS // (threads * registers)))
+        parts, counted, registers = "tile", config.modes, reads
+        cut = config.anywhere if isinstance(config, CopyConfig) else \
+            isinstance(config, PieceConfig) or config.cut
+        others = 0.0 if cut else target.touched() - 1          # cut where sectors end
+    resident = floor(resident_blocks(threads, held, registers, device))
     share = blocks / device.multiprocessors
-    return CopyWork("box" if boxes else "tile", read, written, source.touched() - 1, others,
+    return CopyWork(parts, read, written, source.touched() - 1, others,
                     read / source.length, written / target.length, share / resident, ceil(share),
                     threads / _WARP, reads + writes, counted)
 
 
-def _cut(config: CopyConfig | TransposeConfig) -> bool:
-    return bool(config.anywhere if isinstance(config, CopyConfig) else config.cut)
-
-
-def _passes_of(side: BoxSide, config: RearrangeConfig) -> int:
-    """Words that a thread moves of a side of a box."""
-    length = prod(config.box[q] for q in side.order[:side.run])
-    return -(-side.words(config.item,
-                         config.box) // side.lanes) * -(-(config.elements // length) // side.rows)
-
-
-def _passes(config: TileConfigs) -> tuple[float, float, int, float]:
-    """Words that a thread of a tile reads and writes, threads, and bytes of shared memory."""
+def _passes(config: CopyConfigs) -> tuple[float, float, int, float]:
+    """Words that a thread reads and writes, threads, and bytes of shared memory."""
+    if isinstance(config, RearrangeConfig):
+        reads, writes = (-(-side.words(config.item, config.box) // side.lanes)
+                         * -(-prod(config.box[q] for q in side.row_modes) // side.rows)
+                         for side in (config.source, config.target))
+        return reads, writes, config.threads, config.elements * config.item
     if isinstance(config, CopyConfig):
         each = prod(config.tile) / config.threads
         return each * (_COVERING_WORDS if config.anywhere else 1), each, config.threads, 0
     if isinstance(config, TransposeConfig):
-        tiles = 2 if config.in_place else 1
-        nbytes = tiles * prod(config.tile) * config.item
-        covering = _COVERING if config.item < _WORD and _cut(config) else 1
+        nbytes = (1 + config.in_place) * prod(config.tile) * config.item
+        covering = _COVERING if config.item < _WORD and config.cut else 1
         return covering * nbytes / config.load / config.threads, nbytes / config.store / config.threads, config.threads, nbytes
     threads, each = prod(config.threads), prod(config.words)
     vectors = each * config.word / _VECTOR

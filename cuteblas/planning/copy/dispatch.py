@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from ...codegen.signature import View
 from ...kernels.copy.rearrange import RearrangeConfig, rearrange_kernel
 from ...kernels.copy.short_rows import (
     FromShortRowsConfig,
+    PieceConfig,
     ShortRowsConfig,
     from_short_rows_kernel,
     short_rows_kernel,
@@ -84,34 +85,32 @@ class CopyKernel(Alternative):
 
 
 @dataclass(frozen=True)
-class _Copy:
-    """A copy with as few modes as possible, of elements as wide as possible: their bytes, the
-    modes, and the offsets (elements) of the first element in source and target.
-    """
+class _Copy(Permuted):
+    """A copy with as few modes as possible, of elements as wide as possible, and the offsets
+    (elements) of the first element in source and target."""
 
     problem: CopyProblem
     device: DeviceInfo
-    item: int
-    modes: tuple[Mode, ...]
-    offsets: tuple[int, int]
+    offsets: Pair
 
-    @cached_property
-    def permuted(self) -> Permuted:
-        """The same to cut into boxes."""
+    @classmethod
+    def of(cls, problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...],
+           offsets: Pair) -> _Copy:
+        """The copy of a problem whose modes are these."""
         # Arrays of which 16 bytes divide the address begin where sectors do: allocations are
         # aligned to 512.
-        source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * self.item)
-                          for alignment, offset in zip((self.problem.src_alignment,
-                                                        self.problem.dst_alignment), self.offsets,
+        source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * problem.itemsize)
+                          for alignment, offset in zip((problem.src_alignment,
+                                                        problem.dst_alignment), offsets,
                                                        strict=True))
-        return Permuted(self.modes, self.item, (source, target))
+        return cls(modes, problem.itemsize, (source, target), problem, device, offsets)
 
-    def vector(self, side: int, q: int, most: int = VECTOR_BYTES) -> int:
+    def vector_bytes(self, side: int, q: int, most: int = VECTOR_BYTES) -> int:
         """Bytes, ``most`` or less, that threads can move at a time along a mode with stride 1 in
         the source (0) or the target (1).
         """
-        return self.permuted.vector(side, self.modes[q].extent,
-                                    [m.strides[side] for m in self.others(q)], most) * self.item
+        return self.vector(side, self.modes[q].extent,
+                           [m.strides[side] for m in self.others(q)], most) * self.item
 
     def others(self, *tiled: int) -> list[Mode]:
         """The modes but some."""
@@ -141,19 +140,15 @@ class _Copy:
         wide = is_wide([replace(m, extent=m.extent + reached.get(i, 0))
                         for i, m in enumerate(self.modes)])
         config = replace(config, modes=len(batch), wide=wide)
-        (first, other), scale, halo = (self.modes[0], self.modes[q] if q else Mode(1, 0, 0)), 1, 0
+        first, other = self.modes[0], self.modes[q] if q else Mode(1, 0, 0)
+        scale, halo, (across, along) = 1, 0, config.tile
+        counted = [("J", other), ("I", first)]
         if isinstance(config, CopyConfig):
-            scale, (along, across) = config.word // self.item, config.tile
-            if config.anywhere:
-                along *= VECTOR_BYTES // self.item
-                halo = VECTOR_BYTES // self.item - 1
-            along *= scale
+            scale, halo = config.word // self.item, config.vector - 1
+            along, across = config.tile[0] * config.vector * scale, config.tile[1]
             counted = [("I", replace(first, extent=first.extent // scale)), ("J", other)]
-        else:
-            across, along = config.tile
-            if isinstance(config, TransposeConfig):
-                scale, halo = config.scale, config.halo
-            counted = [("J", other), ("I", first)]
+        elif isinstance(config, TransposeConfig):
+            scale, halo = config.scale, config.halo
         tiles = -(-(first.extent + halo) // along) * -(-other.extent // across)
         extents = [min({q: across, 0: along}.get(i, 1), m.extent)
                    for i, m in enumerate(self.modes)]
@@ -169,8 +164,8 @@ class _Copy:
         ``counted`` are the modes that it does not take for batch modes, by the names of their
         extents.
         """
-        work = work_of(self.permuted, config, extents, blocks, self.device)
-        family = _family(config, self.problem)
+        work = work_of(self, config, extents, blocks, self.device)
+        family, name = _family_and_name(config)
 
         def plan() -> Plan:
             final = laid_out(config) if isinstance(config, RearrangeConfig) else config
@@ -188,8 +183,8 @@ class _Copy:
             return Plan(self.problem, self.device, family, final, (each,), reason=reason,
                         seconds=work.seconds(self.device), works=(work,))
 
-        return CopyKernel(family, _name(config), (work,), plan, config=config, blocks=blocks,
-                       work=work)
+        return CopyKernel(family, name, (work,), plan, config=config, blocks=blocks,
+                          work=work)
 
 
 def _by_words(mode: Mode, elements: int) -> Mode:
@@ -198,20 +193,15 @@ def _by_words(mode: Mode, elements: int) -> Mode:
                                for stride in mode.strides))
 
 
-def _family(config: CopyConfigs, problem: CopyProblem) -> str:
+def _family_and_name(config: CopyConfigs) -> tuple[str, str]:
+    """A kernel's family, and what distinguishes it there."""
     if isinstance(config, RearrangeConfig):
-        return config.family
+        return config.family, f"RearrangeConfig of boxes {'x'.join(map(str, config.box))}"
     if isinstance(config, CopyConfig):
-        return "copy"
-    return "transpose_in_place" if problem.in_place else "transpose"
-
-
-def _name(config: CopyConfigs) -> str:
-    """What distinguishes a kernel within its family."""
-    if isinstance(config, RearrangeConfig):
-        return "RearrangeConfig of boxes " + "x".join(map(str, config.box))
-    return config.kind if isinstance(config, (CopyConfig,
-                                              TransposeConfig)) else type(config).__name__
+        return "copy", config.kind
+    if isinstance(config, PieceConfig):
+        return "transpose", type(config).__name__
+    return "transpose_in_place" if config.in_place else "transpose", config.kind
 
 
 @lru_cache(maxsize=4096)
@@ -273,12 +263,11 @@ def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKern
     """The kernels among which planning chooses: the one for the kind of rows, and boxes."""
     if problem.in_place:
         return [_in_place(problem, device)]
-    modes, *offsets = canonical_modes(problem)
-    copy = _Copy(problem, device, problem.itemsize, modes or (Mode(1, 1, 1),),
-                 (offsets[0], offsets[1]))
+    modes, source, target = canonical_modes(problem)
+    copy = _Copy.of(problem, device, modes or (Mode(1, 1, 1),), (source, target))
     while (wider := copy.wider()) is not None:
         copy = wider
-    j = copy.permuted.orders[0][0]
+    j = copy.orders[0][0]
     chosen = _transpose(copy, j) if j != 0 and copy.modes[j].src == 1 else _straight(copy)
     return [chosen, *(_boxes(copy) if _in_boxes(copy, j, chosen) else ())]
 
@@ -310,7 +299,7 @@ def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
 
 def _boxes(copy: _Copy) -> list[CopyKernel]:
     """A permutation by boxes: the few with the least cost, of those that are small enough."""
-    every = (_box(copy, found) for found in boxes_of(copy.permuted, copy.device, _BOXES))
+    every = (_box(copy, found) for found in boxes_of(copy, copy.device, _BOXES))
     return [kernel for kernel in every if kernel.blocks <= _MOST_BLOCKS]
 
 
@@ -333,7 +322,7 @@ def _straight(copy: _Copy) -> CopyKernel:
     # The longest other mode, if there is one.
     q = max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)
     rows, contiguous = modes[q].extent if q else 1, first.strides == (1, 1)
-    word = gcd(copy.vector(0, 0), copy.vector(1, 0)) if contiguous else item
+    word = gcd(copy.vector_bytes(0, 0), copy.vector_bytes(1, 0)) if contiguous else item
     if contiguous and word < _WORD and first.extent >= _RAGGED_COPY_FROM:
         return _ragged_copy(copy, q, rows)
     along = first.extent * item // word
@@ -434,13 +423,13 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
     if (rows := _rows_without_gaps(item, mode_i, mode_j)):
         return _from_short_rows(copy, j) if rows == "source" else _to_short_rows(copy, j)
     rowwise = mode_i.dst == 1
-    store = copy.vector(1, 0) if rowwise else item
+    store = copy.vector_bytes(1, 0) if rowwise else item
     whole = store == VECTOR_BYTES and all(m.dst * item % _SECTOR == 0 for m in copy.others(0))
     tiling = _usual_tiling(item)
     if whole:
-        tiling = _whole_tiling(item, mode_j.extent, mode_i.extent, copy.vector(0, j))
+        tiling = _whole_tiling(item, mode_j.extent, mode_i.extent, copy.vector_bytes(0, j))
     most = tiling.load or _read_bytes(item)
-    load = copy.vector(0, j, most)
+    load = copy.vector_bytes(0, j, most)
     small = min(mode_i.extent, mode_j.extent) < _RAGGED_FROM
     ragged, cut = rowwise and not small and not (whole and load == most), 0
     if ragged:
@@ -596,12 +585,12 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
     n, inner, outer, batch = found
     item, unit, strides = problem.itemsize, inner == 1, [outer, *(m.dst for m in batch)]
     modes = Mode(n, outer, inner), Mode(n, inner, outer), *batch
-    copy = _Copy(problem, device, item, modes, (0, 0))
-    ragged = unit and n >= _RAGGED_FROM and copy.vector(1, 0) < VECTOR_BYTES
+    copy = _Copy.of(problem, device, modes, (0, 0))
+    ragged = unit and n >= _RAGGED_FROM and copy.vector_bytes(1, 0) < VECTOR_BYTES
     split = unit and any(stride * item % (_LINE if n >= _LONG_SQUARE else _SECTOR)
                          for stride in strides)
     tiling = _ragged_square_tiling(item, device) if ragged else _square_tiling(item, split)
-    load, store = (copy.vector(1, 0, most) if unit else item
+    load, store = (copy.vector_bytes(1, 0, most) if unit else item
                    for most in (_read_bytes(item), VECTOR_BYTES))
     full = ragged or (load, store) == (_read_bytes(item), VECTOR_BYTES)
     word, load, store = _words(item, load, store, ragged)

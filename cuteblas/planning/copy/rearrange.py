@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd, inf, prod
 
+from ...kernels.common import packed_strides
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
 from ..operands import VECTOR_BYTES, divisors
 from ..problem import DeviceInfo, Ints, Mode, Pair
 
-__all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "runs_of"]
+__all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "resident_blocks", "runs_of"]
 
 _RUN_BYTES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
 _BOX_BYTES = 4096, 8192, 16384                     # up to which boxes grow, once they have these
@@ -33,12 +34,10 @@ _COVERING_FROM = 32               # and from which elements that are smaller tha
 _SCATTERED = 2.0                  # accesses for which one of an element counts that has a place of
                                   # its own
 
-# Of a multiprocessor: threads, blocks, registers, bytes of shared memory; what a block takes of
-# them besides its box, and the registers of a thread and for each word that it moves; the
-# instructions that it issues for a clock, of 128 at best.
-_RESIDENT, _BLOCKS, _REGISTERS, _SHARED = 2048, 16, 65536, 232448
-_BLOCK_BYTES, _THREAD_REGISTERS, _WORD_REGISTERS = 1024, 32, 2
-_ISSUED = 80.0
+# Of a multiprocessor: threads and registers; of a block: bytes besides its own, and registers of a
+# thread besides its words.
+_RESIDENT_THREADS, _REGISTERS, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 1024, 32
+_ISSUED = 80.0                       # instructions of a multiprocessor in a clock, of 128 at best
 # Rough figures of an H200: clocks of a box from its first read to its last write, and for each word
 # of a thread; instructions for a word, and for each element of it if it has several; parts of a
 # sector that count as more traffic, in the source (others read the rest soon) and in the target;
@@ -47,8 +46,8 @@ _ISSUED = 80.0
 _LATENCY, _WORD_CLOCKS, _FOR_WORD, _FOR_ELEMENT = 2600.0, 37.0, 20.0, 2.0
 # Where elements are smaller than words instructions decide, and are counted closer: of a thread for
 # a box, and for each mode that boxes are counted along; for a word; for a run that begins anywhere
-# and is written by words, for each of these words, and for an element at the ends of such a run.
-_FOR_BOX, _FOR_MODE, _FOR_SMALL_WORD, _FOR_RUN, _FOR_COVERED, _FOR_END = 60.0, 25.0, 8.0, 20.0, 8.0, 25.0
+# and is written by words, and for each of these words.
+_FOR_BOX, _FOR_MODE, _FOR_SMALL_WORD, _FOR_RUN, _FOR_COVERED = 60.0, 25.0, 8.0, 20.0, 8.0
 _ROW_WORDS = 1.0                                 # words that cost as much as where a row of them is
 _PART_READ, _PART_WRITTEN, _RUN, _BOTH = 0.4, 1.0, 6.0, 0.1
 
@@ -189,8 +188,8 @@ def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
     source, target = (_with_threads(side, box, item, threads) for side in sides)
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
     partial = tuple(n for n in cut if modes[spanned[n]].extent % box[n])
-    held = tuple(prod(box[x] for x in target.order[:target.order.index(q)])
-                 for q in range(len(box)))
+    without_gaps = packed_strides(box, target.order)
+    held = tuple(without_gaps[q] for q in range(len(box)))
     config = RearrangeConfig(item, box, cut, partial, source, target, held,
                              tuple(spanned.index(q) if q in spanned else -1 for q in raster),
                              threads, len(batch))
@@ -276,6 +275,14 @@ def runs_of(permuted: Permuted, extents: Sequence[int]) -> list[Runs]:
             for side, run in enumerate(spanned)]
 
 
+def resident_blocks(threads: int, nbytes: float, registers: float, device: DeviceInfo) -> float:
+    """Blocks that a multiprocessor has room for, of so many threads, bytes of shared memory and
+    registers of a thread for its words; not a whole number where registers are short."""
+    return max(1, min(_RESIDENT_THREADS // threads,
+                      device.shared_bytes_per_block // (_BLOCK_BYTES + nbytes),
+                      _REGISTERS / threads / (_THREAD_REGISTERS + registers)))
+
+
 def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
     """The time of a permutation by boxes of these extents."""
     item, elements = permuted.item, prod(extents)
@@ -288,22 +295,20 @@ def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
         word = max(item, min(_WORD, gcd(runs.begins, runs.length)))
         if side == 1 and word < _WORD and runs.length >= _COVERING_FROM:
             number = elements * item / runs.length
-            words += number * (runs.length + _SECTOR) / _WORD
-            instructions += number * (_FOR_RUN * _SECTOR / _WORD + (runs.length + _SECTOR) / _WORD
-                                      * _FOR_COVERED + 2 * (_WORD // item - 1) * _FOR_END)
+            covering = number * (runs.length + _SECTOR) / _WORD
+            words += covering
+            instructions += number * _FOR_RUN * _SECTOR / _WORD + covering * _FOR_COVERED
         else:
-            words += elements * item / word
-            instructions += elements * item / word * (_FOR_SMALL_WORD if item < _WORD
-                                                      else _FOR_WORD)
+            moved = elements * item / word
+            words += moved
+            instructions += moved * (_FOR_SMALL_WORD if item < _WORD else _FOR_WORD)
             instructions += elements * _FOR_ELEMENT * (word > item)
     threads = _THREADS[words > 2 * _MANY * _THREADS[0]]
     if item < _WORD:
         counted = sum(n < m.extent for m, n in zip(permuted.modes, extents, strict=True))
         instructions += threads * (_FOR_BOX + _FOR_MODE * counted)
     each = words / threads
-    resident = max(1.0, min(_BLOCKS, _RESIDENT // threads,
-                            _SHARED // (elements * item + _BLOCK_BYTES),
-                            _REGISTERS / threads / (_THREAD_REGISTERS + each * _WORD_REGISTERS)))
+    resident = resident_blocks(threads, elements * item, 2 * each, device)
     share = boxes / device.multiprocessors
     clocks = max(share * instructions / _ISSUED,
                  max(1.0, share / resident) * (_LATENCY + each * _WORD_CLOCKS))
@@ -348,8 +353,7 @@ def _lanes(words: int, run: Ints, extents: Ints, threads: int, multiple: int,
 
 def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
     """A side with the threads that move it."""
-    run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run],
-                                                            side.order[side.run:]))
+    run, rows = (tuple(box[q] for q in modes) for modes in (side.run_modes, side.row_modes))
     whole = run[:1] and run[0] % side.word == 0 and not side.covering
     of_words = (run[0] // side.word, *run[1:]) if whole else ()
     if side.covering:                                   # what a row costs is shared by its words

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import product
 from math import gcd, prod
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from ..operands import (
     divisors,
     fused,
     gemm_span,
+    merged_stride,
     settled,
     view,
 )
@@ -99,9 +100,8 @@ def _cut_rows(p: GemmProblem) -> GemmProblem:
 
 def _flat_stride(operand: Operand, batch: tuple[int, ...]) -> int | None:
     """The stride from one matrix to the next, if it is one for all of them."""
-    modes = [(n, s) for n, s in zip(batch, operand.batch_strides, strict=True) if n > 1][::-1]
-    flat = all(inner[0] * inner[1] == outer[1] for inner, outer in pairwise(modes))
-    return modes[0][1] if flat else None
+    modes = zip(batch, operand.batch_strides, strict=True)
+    return merged_stride([(n, s) for n, s in modes if n > 1][::-1])
 
 
 class _Matrices:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..operands import (
     Roles,
     bind,
     compact,
+    merged_stride,
     row_pitch,
     span,
     specialised,
@@ -45,74 +46,9 @@ from .family import workspace_bytes
 from .packing import Packed, Pairs, packed, with_copies
 from .simt import MAX_VECTOR, Choice, choices, types
 
-__all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
+__all__ = ["VARIANTS", "canonical", "plan_contraction", "plan_gett"]
 
 _AHEAD = 256       # a tile and the copies ahead of the end reach at most this far outside of a mode
-
-
-# -- from subscripts to a problem ------------------------------------------------------------------
-def contraction_problem(subscripts: str, shapes: tuple[Ints, Ints],
-                        strides: tuple[Ints, ...],
-                        storage: tuple[Storage, Storage, Storage],
-                        **kinds: str | bool) -> ContractionProblem:
-    """The problem that subscripts such as ``"abk,kbc->ac"`` describe.
-
-    Parameters
-    ----------
-    subscripts : str
-        A letter for each mode of A, of B and of C; an index that C lacks is summed over. Without
-        ``->``, C has the indices that occur once, in alphabetical order, as in ``numpy.einsum``.
-    shapes : tuple
-        Shapes of A and B.
-    strides : tuple
-        Strides of A, B and C in elements.
-    storage : tuple of Storage
-        What A, B and C hold.
-    **kinds
-        ``alpha``, ``beta``, ``precision``, ``variant``, ``same``.
-
-    Raises
-    ------
-    ValueError
-        If the subscripts are not a contraction of two tensors of these shapes; one sentence.
-    """
-    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
-    terms = inputs.split(",")
-    if len(terms) != 2 or not all(c.isalpha() for term in (*terms, output) for c in term):
-        raise ValueError(
-            f"subscripts name the modes of two tensors by letters, as in 'abk,kbc->ac', got {subscripts!r}"
-        )
-    if not arrow:
-        output = "".join(sorted(c for c in set(terms[0] + terms[1])
-                                if (terms[0] + terms[1]).count(c) == 1))
-    names = (*terms, output)
-    for term in names:
-        if len(set(term)) != len(term):
-            raise ValueError(
-                f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are not contractions"
-            )
-    if missing := set(output) - set(terms[0]) - set(terms[1]):
-        raise ValueError(
-            f"index {min(missing)!r} of the result is missing from the operands of {subscripts!r}"
-        )
-    extent: dict[str, int] = {}
-    for term, shape in zip(terms, shapes, strict=True):
-        if len(term) != len(shape):
-            raise ValueError(
-                f"{term!r} of {subscripts!r} names {len(term)} modes, but the tensor has shape {shape}"
-            )
-        for c, size in zip(term, shape, strict=True):
-            if extent.setdefault(c, size) != size:
-                raise ValueError(
-                    f"index {c!r} of {subscripts!r} has two extents, {extent[c]} and {size}"
-                )
-    in_a, in_b, in_c = (dict(zip(term, s, strict=True))
-                        for term, s in zip(names, strides, strict=True))
-    m = tuple((extent[c], in_a[c], in_c[c]) for c in output if c not in in_b)
-    n = tuple((extent[c], in_b[c], in_c[c]) for c in output if c not in in_a)
-    k: Modes = tuple((extent[c], in_a.get(c, 0), in_b.get(c, 0)) for c in extent if c not in in_c)
-    batch = tuple((extent[c], in_a[c], in_b[c], in_c[c]) for c in output if c in in_a and c in in_b)
-    return ContractionProblem(m, n, k, *storage, batch, **kinds)  # type: ignore[arg-type]
 
 
 # -- as few modes as possible ----------------------------------------------------------------------
@@ -338,18 +274,11 @@ _SCATTERED = 8           # a line is read or written so often, where no mode of 
 _STARTED = 4                         # launches: what it takes the host to start another kernel
 
 
-def _merged_stride(group: Pairs) -> int | None:
-    """The stride of a group of modes in this order, the first innermost, as one mode; ``None`` if
-    they are none."""
-    continued = all(below[0] * below[1] == above[1] for below, above in pairwise(group))
-    return group[0][1] if continued else None
-
-
 def _matrices(t: _Tensor) -> Operand | Packed:
     """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix
     has is contiguous."""
     item, groups = t.storage.item, (t.first, t.second)
-    merged_strides = tuple(map(_merged_stride, groups))
+    merged_strides = tuple(map(merged_stride, groups))
     extents = tuple(prod(_extents(group)) for group in groups)
     matrices = prod(n for n, s in t.batch if s)
     small = prod(extents) * matrices * item < _LEAST_PACKED

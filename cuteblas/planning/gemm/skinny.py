@@ -13,8 +13,8 @@ from ...codegen.mma import split_atom
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaTile
+from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
-from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE
 from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes

@@ -11,8 +11,8 @@ from math import prod
 from typing import Any
 
 from ..._dtypes import dtype
+from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
-from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, split_planes
 from ..cost.work import Work, divisions, on_wgmma, persistent
@@ -32,12 +32,11 @@ from ..operands import (
     row_pitch,
     sides,
     specialised,
-    staged_map,
+    staged_view,
     staging,
     stored_elements,
     tiles_of_c,
     turned,
-    view,
     why_not_on_wgmma,
     why_not_types,
 )
@@ -297,9 +296,8 @@ class _Splitting:
             format=self.form.name, columns=columns, stages=STAGES[self.form.name, groups, columns],
             k_major_a=a.config.k_major, k_major_b=b.config.k_major, fallback=self.fallback,
             gate=self.gate, staged=staging(p), groups=groups, divided=tiling.divided > 0)
-        staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
-        values: dict[str, Any] = {"C": view(p.c, "c", staged), "status": place(VERDICT),
-                                  "divided": tiling.divided}
+        values: dict[str, Any] = {"C": staged_view(p, "c", config.tile[1]),
+                                  "status": place(VERDICT), "divided": tiling.divided}
         for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
             values |= planes.multiplied(name, box)
         product = bind(gemm_split, config, p, tiling.blocks, gate=self.gate, **values, **shared)

@@ -12,8 +12,8 @@ from ...kernels.common import GROUP
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
+from ...kernels.gemm.persistent import DEPTH, depth_of
 from ...kernels.gemm.staged import StagedC
-from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.work import Work, added, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
@@ -29,7 +29,7 @@ from ..operands import (
     output_span,
     pairs_along_n,
     specialised,
-    staged_map,
+    staged_view,
     staging,
     tiles_of_c,
     view,
@@ -346,8 +346,7 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     config = replace(config, stages=tile.stages)
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
-    staged = staged_map(p, config.columns) if config.staged == "tma" else None
-    values: dict[str, Any] = {"C": view(p.c, output, staged)}
+    values: dict[str, Any] = {"C": staged_view(p, output, config.columns)}
     for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
         values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
     before, divided = list[Launch](), ""

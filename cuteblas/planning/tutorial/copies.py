@@ -11,7 +11,7 @@ from math import gcd, prod
 from typing import Any
 
 from ...codegen.architectures import capabilities, oldest_with
-from ...codegen.kernel import GeneratedKernel, TensorMapSpec
+from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
 from ...layout import ComposedLayout, Layout
 from ...tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
@@ -19,12 +19,10 @@ from ...tutorial.transpose import (
     ALONG_M,
     ALONG_N,
     TILE,
-    NaiveConfig,
-    SharedConfig,
-    naive_transpose,
+    TutorialTransposeConfig,
     padded,
-    shared_transpose,
     swizzled,
+    tutorial_transpose,
 )
 from ..copy.dispatch import canonical_modes, is_wide
 from ..floors import touched_bytes
@@ -51,7 +49,7 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
     ValueError
         If the problem is not a transpose of a matrix.
     """
-    modes, *offsets = canonical_modes(problem)
+    modes, source, target = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
     if len(modes) != len({m, n} - {_UNIT}):
@@ -59,7 +57,7 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
             f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the "
             f"target; got shape {problem.shape}, strides {problem.src_strides} and {problem.dst_strides}"
         )
-    return m, n, (offsets[0], offsets[1])
+    return m, n, (source, target)
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
@@ -70,21 +68,7 @@ def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> flo
                                               if part in name))
 
 
-def _kernel(
-    name: str, item: int, predicated: bool, wide: bool
-) -> tuple[NaiveConfig | SharedConfig, Callable[[Any], GeneratedKernel]]:
-    if name in ("read", "write"):
-        naive = NaiveConfig(item, ALONG_N if name == "read" else ALONG_M, predicated, wide)
-        return naive, naive_transpose
-    layouts: dict[str, Layout | ComposedLayout] = {
-        "conflict_read": Layout(TILE, (TILE[1], 1)), "conflict_write": Layout(TILE, (1, TILE[0])),
-        "padded": padded(item),
-        "swizzled": swizzled(item)}
-    shared = SharedConfig(item, name, layouts[name], predicated, wide)
-    return shared, shared_transpose
-
-
-def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bool,
+def _plan(problem: CopyProblem, device: DeviceInfo, *, label: str, predicated: bool,
           reason: str) -> Plan:
     m, n, offsets = matrix_modes(problem)
     if not predicated and (m.extent % TILE[0] or n.extent % TILE[1]):
@@ -92,15 +76,22 @@ def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bo
             f"{problem.variant} has no predicates: M must be a multiple of {TILE[0]} and N of {TILE[1]}, "
             f"got {m.extent} x {n.extent}"
         )
-    config, generator = _kernel(name, problem.itemsize, predicated, is_wide((m, n)))
+    config = TutorialTransposeConfig(problem.itemsize, label,
+                                     _SHARED.get(label, lambda item: None)(problem.itemsize),
+                                     ALONG_N if label == "naive_read" else ALONG_M, predicated,
+                                     is_wide((m, n)))
     blocks = -(-m.extent // TILE[0]) * -(-n.extent // TILE[1])
     S = View(Argument("src", offset=offsets[0] * problem.itemsize), (m.src, 1))
     D = View(Argument("dst", offset=offsets[1] * problem.itemsize), (1, n.dst))
-    made = launch(generator, config, blocks, S=S, D=D, M=m.extent, N=n.extent)
+    made = launch(tutorial_transpose, config, blocks, S=S, D=D, M=m.extent, N=n.extent)
     return Plan(problem, device, str(problem.variant), config, (made,), reason=reason,
-                seconds=expected_seconds(str(problem.variant), problem, device))
+                seconds=expected_seconds(label, problem, device))
 
 
+_SHARED: dict[str, Callable[[int], Layout | ComposedLayout | None]] = {
+    "smem_conflict_read": lambda item: Layout(TILE, (TILE[1], 1)),
+    "smem_conflict_write": lambda item: Layout(TILE, (1, TILE[0])),
+    "smem_padded": padded, "smem_swizzled": swizzled}
 _SETTINGS = {
     "naive_read": (
         "CuTe Naive Matrix Transpose",
@@ -133,10 +124,9 @@ def _variant(name: str, predicated: bool) -> Variant:
     section, summary = _SETTINGS[name]
     if not predicated:
         section, summary = "Predicates and Boundary Checking", f"as transpose_{name}, without checking elements against the extents"
-    plan = partial(_plan, name=name.removeprefix("naive_").removeprefix("smem_"),
-                   predicated=predicated, reason=summary)
-    name = f"transpose_{name}{'' if predicated else '_unpredicated'}"
-    return Variant(name, "copy", f"{_SOURCE}: {section}", summary, "sm_70", plan)
+    return Variant(f"transpose_{name}{'' if predicated else '_unpredicated'}", "copy",
+                   f"{_SOURCE}: {section}", summary, "sm_70",
+                   partial(_plan, label=name, predicated=predicated, reason=summary))
 
 
 

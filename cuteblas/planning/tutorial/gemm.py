@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from ..._dtypes import accumulator_of, dtype
+from ..._dtypes import accumulator_of
+from ...kernels.common import parts_of
 from ...kernels.gemm.simt import TileShape
 from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..copy.dispatch import plan_copy
@@ -34,8 +35,7 @@ from ..plan import Plan, Workspace
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant
 
-__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy", "plan_tutorial",
-           "seconds_of_blocks"]
+__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy", "plan_tutorial"]
 
 _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
@@ -276,19 +276,12 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock(
         "gemm_tutorial", accumulator, device
     )
+    products = prod(shape.block[:2]) * p.k * parts_of(accumulator)**2      # real ones, of a block
+    blocks = -(-prod(grid) // device.multiprocessors) + _RAMP
     return Plan(problem, device, "gemm_tutorial", config,
                 (replace(bind(gemm_tutorial, config, p, 1, facing.by_name), grid=grid),),
-                reason=reason,
-                seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k, prod(grid), accumulator,
-                                          rate, device))
-
-
-def seconds_of_blocks(products: int, blocks: int, accumulator: str, rate: float,
-                      device: DeviceInfo) -> float:
-    """The expected time of blocks with so many products each, at so many real ones in a clock."""
-    parts = 2 if dtype(accumulator).is_complex else 1
-    of_block = products * parts**2 / (rate * device.clock_hz)
-    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + device.seconds(launches=1)
+                reason=reason, seconds=products / (rate * device.clock_hz) * blocks
+                + device.seconds(launches=1))
 
 
 def _tutorial_variant(name: str, shape: TutorialShape, predicated: bool, source: str,
