@@ -494,8 +494,8 @@ def of_triangle(p: GemmProblem, slices: int = 1) -> str:
 
 
 def staged_view(p: GemmProblem, role: Role | Argument, columns: int) -> View:
-    """C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, in the memory of a role: with a tensor map
-    of so many columns if one describes it."""
+    """C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, in the memory of a role: with a tensor
+    map of so many columns if one describes it."""
     if staging(p) != "tma":
         return view(p.c, role)
     extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
