@@ -66,7 +66,7 @@ __all__ = [
     "sides",
     "span",
     "specialised",
-    "staged_map",
+    "staged_view",
     "staging",
     "stored_elements",
     "tiles_of_c",
@@ -493,14 +493,17 @@ def of_triangle(p: GemmProblem, slices: int = 1) -> str:
         f"; the {p.triangle} triangle alone"
 
 
-def staged_map(p: GemmProblem, columns: int) -> TensorMapSpec:
-    """The tensor map of C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, by columns; batch
-    modes innermost first."""
+def staged_view(p: GemmProblem, role: Role | Argument, columns: int) -> View:
+    """C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, in the memory of a role: with a tensor
+    map of so many columns if one describes it."""
+    if staging(p) != "tma":
+        return view(p.c, role)
     extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
     # a stride for modes of extent 1, where any will do
     row = -(-p.n // _TMA_ALIGNMENT) * _TMA_ALIGNMENT
     m, *batch = (s if n > 1 else row for n, s in zip(extents, strides, strict=True))
-    return StagedC.box_of(p.c.dtype, columns).map((p.m, p.n, *extents[1:]), (m, 1, *batch))
+    box = StagedC.box_of(p.c.dtype, columns)
+    return view(p.c, role, box.map((p.m, p.n, *extents[1:]), (m, 1, *batch)))
 
 
 def alpha_kind(alpha: str) -> str:

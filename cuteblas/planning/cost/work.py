@@ -19,6 +19,7 @@ __all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "division
 
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
+_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 
 _RESOURCES = {"the unit": ("clocks",), "shared memory": ("wavefronts",),
               "loads": ("fetched", "gathered"), "TMA": ("lines",),
@@ -174,11 +175,13 @@ def persistent(count: int, steps: float, divided: int, of_c: tuple[float, float]
             "written": ceil(tiles) * nbytes, "exchanged": exchanged, "apart": divided / most}
 
 
-def divisions(tiles: int, most: int) -> list[int]:
-    """How many tiles may be divided along K among so many blocks: none, those after whole waves, or
-    these and one more wave."""
+def divisions(tiles: int, steps: int, device: DeviceInfo) -> list[int]:
+    """How many tiles may be divided along K: none, those after whole waves, or these and one more
+    wave, where that leaves each block a few of their steps."""
+    most = device.multiprocessors
     rest = tiles % most
-    return [0, *(divided for divided in (rest, rest + most) if rest and divided <= tiles)]
+    return [0, *(divided for divided in (rest, rest + most) if rest and divided <= tiles
+                 and _FEWEST_STEPS * most <= divided * steps < 2**31)]
 
 
 def added(slices: int, nbytes: float, launches: int = 1) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
-from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
+from ..problem import DeviceInfo, GemmProblem, Ints, Operand, with_matrices
 
-__all__ = ["MOST_BLOCKS", "Block", "Blocks", "NoRoom", "plan_in_blocks"]
+__all__ = ["MOST_BLOCKS", "Block", "Blocks", "NoRoom", "beginning", "plan_in_blocks"]
 
 T = TypeVar("T")
 MOST_BLOCKS = 64
@@ -121,19 +121,28 @@ class Blocks:
     def _block(self, p: GemmProblem, roles: tuple[Role, Role],
                start: tuple[int, int, int]) -> Block:
         matrix, row, column = start
-        names, places = dict(zip("ab", roles, strict=True)), dict[Role, Argument]()
-
-        def part(role: Role, x: Operand) -> Operand:
-            steps = {"a": (row, 0), "b": (column, 0)}.get(role, (row, column))
-            outermost = matrix * x.batch_strides[0] if p.batch else 0
-            elements = outermost + sum(i * s for i, s in zip(steps, x.strides, strict=True))
-            offset, name = elements * x.item, names.get(role, role)
-            places[name] = place(name, offset)
-            return x.moved(offset)
-
+        names = dict(zip("ab", roles, strict=True))
+        part, offsets = beginning(p, (matrix,) if p.batch else (), row, column)
+        places = {(name := names.get(role, role)): place(name, offset)
+                  for role, offset in offsets.items()}
         batch = (min(self.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
         m, n = min(self.m, p.m - row), min(self.n, p.n - column)
-        return Block(start, replace(with_matrices(p, part), m=m, n=n, batch=batch), places)
+        return Block(start, replace(part, m=m, n=n, batch=batch), places)
+
+
+def beginning(p: GemmProblem, at: Ints, row: int = 0,
+              column: int = 0) -> tuple[GemmProblem, dict[Role, int]]:
+    """The product whose matrices begin at an index of the outer batch modes and at a row and column
+    of C, and by how many bytes each is moved."""
+    offsets = dict[Role, int]()
+
+    def part(role: Role, x: Operand) -> Operand:
+        steps = {"a": (row, 0), "b": (column, 0)}.get(role, (row, column))
+        strides = *x.batch_strides[:len(at)], *x.strides
+        offsets[role] = x.item * sum(i * s for i, s in zip((*at, *steps), strides, strict=True))
+        return x.moved(offsets[role])
+
+    return with_matrices(p, part), offsets
 
 
 def _whole(extent: int) -> int:

@@ -30,11 +30,11 @@ from ..operands import (
     unit_mode,
 )
 from ..plan import Alternative, Launch, Plan, least, place
-from ..problem import DeviceInfo, GemmProblem, Operand
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair
 
 __all__ = ["MIN_SLICE", "NATIVE_PRECISIONS", "UNCOUNTED", "Choice", "Family", "Made",
-           "adding_threads", "counted_blocks", "in_slices", "most_workspace", "numbers_of_slices",
-           "reduction", "sliced", "why_not_plain", "workspace_bytes"]
+           "adding_threads", "counted_blocks", "divided_bytes", "in_slices", "most_workspace",
+           "numbers_of_slices", "reduction", "sliced", "why_not_plain", "workspace_bytes"]
 
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
@@ -257,6 +257,13 @@ def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident:
     return blocks, {**turns, **added(slices, outputs * p.sum_bytes, launches),
                     "written": turns["tiles"] * of_c, "moved": compulsory_bytes(p),
                     "stored": outputs * slices * item}
+
+
+def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
+    """Bytes of sums, a tile of 64 rows for each warpgroup, and of its flags, where blocks divide
+    tiles."""
+    warpgroups = groups * device.multiprocessors
+    return 4 * 64 * columns * warpgroups, 4 * warpgroups
 
 
 def in_slices(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import product
 from math import gcd
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from ..operands import (
 )
 from ..plan import Argument, Plan, aligned
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
+from .blocks import beginning
 from .dispatch import plan_gemm
 from .mma import mma_tiles, why_not_mma
 from .mma import resident_blocks as resident_on_mma
@@ -65,7 +67,7 @@ class Member:
     roles : tuple of str
         Roles of its A and B.
     offsets : tuple of (str, int)
-        The offsets of its operands from those of the problem, in bytes, by role: an index of a
+        The offsets of its matrices from those of the problem, in bytes, by role: an index of a
         batch.
     """
 
@@ -89,9 +91,10 @@ class Part:
         Its tile.
     members : tuple of Member
         The rows.
-    start, entries, row_words : int
-        Where its part of the table starts, how many words come before the rows, and how long a row
-        is, in words.
+    first : list of int
+        The words before the rows: the blocks before those of each member.
+    start, row_words : int
+        Where its part of the table starts, and how long a row is, in words.
     blocks : int
         Blocks of all members.
     seconds : float
@@ -102,11 +105,16 @@ class Part:
     family: str
     tile: Any
     members: tuple[Member, ...]
+    first: list[int]
     start: int
-    entries: int
     row_words: int
     blocks: int
     seconds: float
+
+    @property
+    def entries(self) -> int:
+        """How many words come before the rows."""
+        return len(self.first)
 
     @property
     def end(self) -> int:
@@ -170,9 +178,7 @@ class GroupedChoice:
         addresses: list[Address] = []
         numbers: list[Number] = []
         for part in self.parts:
-            first, _total = first_blocks([_blocks(member.problem, part.tile)
-                                          for member in part.members])
-            blank[part.start:part.start + part.entries] = first
+            blank[part.start:part.start + part.entries] = part.first
             offsets, _words = word_offsets(part.kernel.row)
             for row, member in enumerate(part.members):
                 values = part.kernel.row_signature.bind(_values(member, part.kernel))
@@ -327,22 +333,11 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 def _members(index: int, p: GemmProblem) -> list[Member]:
     """The rows of a problem: one for every index of its batch, none if it has no elements."""
-    if 0 in (p.m, p.n, *p.batch):
-        return []
     members = []
-    for at in product(*map(range, p.batch)):
-        offsets: dict[str, int] = {}
-
-        def one(role: str, x: Operand, at: tuple[int, ...] = at,
-                offsets: dict[str, int] = offsets) -> Operand:
-            elements = sum(i * s for i, s in zip(at, x.batch_strides, strict=True))
-            offset = elements * x.item
-            if offset:
-                offsets[role] = offset
-            return replace(x.moved(offset), batch_strides=())
-
-        flat = replace(with_matrices(p, one), batch=())
-        members.append(Member(index, flat, offsets=tuple(offsets.items())))
+    for at in product(*map(range, p.batch)) if p.outputs else ():
+        part, offsets = beginning(p, at)
+        flat = with_matrices(part, lambda _role, x: replace(x, batch_strides=()))
+        members.append(Member(index, replace(flat, batch=()), offsets=tuple(offsets.items())))
     return members
 
 
@@ -485,11 +480,10 @@ class _Mma(_Simt):
 
 def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
     """The launch of products that share a kernel."""
-    priced = ((choice.seconds(members, device), choice.tile)
-              for choice in family.choices(members, device))
-    seconds, tile = min(priced, key=lambda found: found[0])
+    seconds, tile = min(((choice.seconds(members, device), choice.tile)
+                         for choice in family.choices(members, device)), key=itemgetter(0))
     problems = [member.problem for member in members]
     kernel = family.kernel(_meet(problems), tile, max(map(gemm_span, problems)))
-    first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
-    return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1],
+    first, blocks = first_blocks([_blocks(p, tile) for p in problems])
+    return Part(kernel, family.name, tile, members, first, start, word_offsets(kernel.row)[1],
                 blocks, seconds)

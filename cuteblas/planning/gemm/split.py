@@ -32,19 +32,18 @@ from ..operands import (
     row_pitch,
     sides,
     specialised,
-    staged_map,
+    staged_view,
     staging,
     stored_elements,
     tiles_of_c,
     turned,
-    view,
     why_not_on_wgmma,
     why_not_types,
 )
 from ..plan import Launch, Role, Workspace, least, place, placed
 from ..problem import DeviceInfo, GemmProblem, transposed
 from .blocks import MOST_BLOCKS, Blocks
-from .family import Choice, Family, Made
+from .family import Choice, Family, Made, divided_bytes
 from .planes import ROW_MULTIPLE, Planes, readings_of
 from .simt import SIMT, plan_simt
 
@@ -53,7 +52,6 @@ __all__ = ["GUARDED", "LEAST_K", "SPLIT", "STAGES", "parts_of", "plan_guarded", 
 
 _BESIDE = 80 << 20             # bytes of workspace beside as many as A and B have
 _MOST_PLANE_BYTES = 6  # of all planes of a real number
-_FEWEST_STEPS = 3      # along K, of each block, where tiles are divided
 _VERDICT_BYTES = verdict_bytes(MOST_BLOCKS)
 _LAUNCHES = 4          # of a split and a product, and of two that return at once
 _THIRD = 160           # launches: what a third algorithm, which costs two of them in every call,
@@ -169,8 +167,8 @@ def _reason(facing: Oriented, config: GemmSplitConfig, cut: Blocks, launches: Se
     real = "" if parts_of(p) == 1 else " as a real product with twice the N and K"
     return (
         f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
-        f"of {form.element}, {len(form.main + form.corrections)} products of planes, sums of {DEPTH} added in float32"
-        f"{fallback}; {launches[-1].grid[0]} persistent blocks{of_triangle(p)}{facing.note}"
+        f"of {form.element}, {len(form.main + form.corrections)} products of planes, sums of {DEPTH} "
+        f"added in float32{fallback}; {launches[-1].grid[0]} persistent blocks{of_triangle(p)}{facing.note}"
         f"{cut.note(facing.problem, 'A and B')}"
     )
 
@@ -212,13 +210,11 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[
         work = Work("tensor cores", "TMA", **on_wgmma(rows, columns, steps, products, form.planes),
                     ahead=STAGES[form.name, *tile] - 1, moved=compulsory_bytes(p),
                     launches=_LAUNCHES, prepared=prepared)
-        for divided in divisions(tiles, most):
-            if not divided or _FEWEST_STEPS * most <= divided * steps < 2**31:
-                of_c = 4 * rows * columns
-                counted = persistent(tiles, steps, divided, (of_c, of_c), device)
-                yield Choice(tile, 1, p.k, most if divided else min(tiles, most),
-                             work._replace(**counted), f"{rows}x{columns}, {divided} divided",
-                             divided)
+        of_c = 4 * rows * columns
+        for divided in divisions(tiles, steps, device):
+            counted = persistent(tiles, steps, divided, (of_c, of_c), device)
+            yield Choice(tile, 1, p.k, most if divided else min(tiles, most),
+                         work._replace(**counted), f"{rows}x{columns}, {divided} divided", divided)
 
 
 def _one_operand(p: GemmProblem) -> bool:
@@ -264,8 +260,8 @@ class _Splitting:
 
     def in_blocks(self, whole: GemmProblem, cut: Blocks, tiling: Tiling | None = None
                   ) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig]:
-        """The launches of each block, and the configuration of the first; a single one may be given its
-        tiling."""
+        """The launches of each block, and the configuration of the first; the tiling is that of a
+        single one."""
         tiling = tiling if cut.count(whole) == 1 else None
         found, configs = [], []
         for block, a, first in cut.by_rows(whole, self.workspace, partial(self._planes, 0),
@@ -283,12 +279,12 @@ class _Splitting:
 
     def _beside(self, p: GemmProblem, a: Planes, tiling: Tiling) -> tuple[Planes, dict[str, Any]]:
         """Take planes of B of the workspace, and the flags and sums of divided tiles."""
-        b, (groups, columns) = a if _one_operand(p) else self._planes(1, p), tiling.tile
+        b = a if _one_operand(p) else self._planes(1, p)
         if not tiling.divided:
             return b, {}
-        flags = groups * tiling.blocks
-        return b, {"flags": self.workspace.take(4 * flags), "flags_count": flags,
-                   "sums": self.workspace.take(4 * 64 * groups * columns * tiling.blocks)}
+        sums, flags = divided_bytes(*tiling.tile, device=self.device)
+        return b, {"flags": self.workspace.take(flags), "flags_count": flags // 4,
+                   "sums": self.workspace.take(sums)}
 
     def _launches(self, p: GemmProblem, a: Planes, first: bool,
                   tiling: Tiling) -> tuple[tuple[Launch, Launch], GemmSplitConfig]:
@@ -300,9 +296,8 @@ class _Splitting:
             format=self.form.name, columns=columns, stages=STAGES[self.form.name, groups, columns],
             k_major_a=a.config.k_major, k_major_b=b.config.k_major, fallback=self.fallback,
             gate=self.gate, staged=staging(p), groups=groups, divided=tiling.divided > 0)
-        staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
-        values: dict[str, Any] = {"C": view(p.c, "c", staged), "status": place(VERDICT),
-                                  "divided": tiling.divided}
+        values: dict[str, Any] = {"C": staged_view(p, "c", config.tile[1]),
+                                  "status": place(VERDICT), "divided": tiling.divided}
         for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
             values |= planes.multiplied(name, box)
         product = bind(gemm_split, config, p, tiling.blocks, gate=self.gate, **values, **shared)

@@ -29,7 +29,7 @@ from ..operands import (
     output_span,
     pairs_along_n,
     specialised,
-    staged_map,
+    staged_view,
     staging,
     tiles_of_c,
     view,
@@ -45,6 +45,7 @@ from .family import (
     Choice,
     Family,
     Made,
+    divided_bytes,
     most_workspace,
     reduction,
     sliced,
@@ -179,7 +180,6 @@ _MULTIPLIED = 32       # of a tile's elements, a stage deep, in a clock of the t
 _BYTES_OF_SUMS = 4
 _LINE, _BARRIER_BYTES = 128, 1024    # of shared memory: a row in a stage, and all barriers
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
-_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, *,
@@ -268,17 +268,15 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Ch
     begin in different places are slow. A B in narrow lines comes in more boxes than a thread has
     registers for that also divides tiles.
     """
-    tiles, depth, most = tile.clusters(p), -(-p.k // depth_of(_element(p))), device.multiprocessors
-    if tile.cluster.size > 1 or p.digits > 1 or (tiles > most
-                                                 and _across_sectors(p)) or _narrow(p, tile):
+    tiles, depth = tile.clusters(p), -(-p.k // depth_of(_element(p)))
+    apart = tiles > device.multiprocessors and _across_sectors(p)
+    if tile.cluster.size > 1 or p.digits > 1 or apart or _narrow(p, tile):
         return
-    if max(tiles * depth,
-           output_span(p)) >= NARROW_SPAN or sum(_shared_bytes(tile,
-                                                               device)) > most_workspace(device):
+    nbytes = sum(divided_bytes(tile.groups, tile.columns, device))
+    if max(tiles * depth, output_span(p)) >= NARROW_SPAN or nbytes > most_workspace(device):
         return
-    for divided in divisions(tiles, most)[1:]:
-        if divided * depth >= _FEWEST_STEPS * most:
-            yield _tiling(p, tile, 1, divided, device)
+    for divided in divisions(tiles, depth, device)[1:]:
+        yield _tiling(p, tile, 1, divided, device)
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
@@ -304,12 +302,6 @@ def _numbers(p: GemmProblem) -> str:
         return f"{p.a.dtype} on tensor cores, sums exact in int32, modulo 2^32"
     numbers_are = p.a.dtype if p.precision != "tf32" else f"{p.a.dtype}, rounded to tfloat32 by TMA,"
     return f"{numbers_are} on tensor cores, float32 accumulation"
-
-
-def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> Pair:
-    """Bytes of a tile of sums and of a flag for each block that shares tiles."""
-    warpgroups = tile.groups * device.multiprocessors
-    return 4 * 64 * tile.columns * warpgroups, 4 * warpgroups
 
 
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
@@ -354,13 +346,12 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     config = replace(config, stages=tile.stages)
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
-    staged = staged_map(p, config.columns) if config.staged == "tma" else None
-    values: dict[str, Any] = {"C": view(p.c, output, staged)}
+    values: dict[str, Any] = {"C": staged_view(p, output, config.columns)}
     for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
         values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
     before, divided = list[Launch](), ""
     if choice.divided:
-        blocks, shared = most, _shared_bytes(tile, device)
+        blocks, shared = most, divided_bytes(tile.groups, tile.columns, device)
         sums, flags = map(workspace.take, shared)
         before.append(launch(lambda _: clear_words(), None, 1, words=flags, count=shared[1] // 4))
         divided = f", {choice.divided} of them divided along K between all blocks"
