@@ -219,7 +219,7 @@ def multiply(engine, plan_for, a: np.ndarray, b: np.ndarray, orders: str = "CCC"
 
 def element(dtype: str) -> np.dtype:
     """The type of a name, of which NumPy does not know bfloat16."""
-    return np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
 def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
