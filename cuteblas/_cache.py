@@ -44,13 +44,7 @@ _warned: list[OSError] = []
 
 def cache_directory() -> Path:
     """``CUTEBLAS_CACHE_DIR``, else ``cuteblas`` in the platform's directory for caches. It need not
-    exist.
-
-    Raises
-    ------
-    OSError
-        If that is in a home directory, and there is none.
-    """
+    exist."""
     return _absolute(user_directory("CUTEBLAS_CACHE_DIR", ("LOCALAPPDATA", "~/AppData/Local"),
                                     "~/Library/Caches", ("XDG_CACHE_HOME", "~/.cache")))
 
@@ -68,11 +62,6 @@ def user_directory(variable: str, windows: tuple[str, str], macos: str,
         The variable that names the platform's directory, and the directory without it.
     macos : str
         The directory on macOS.
-
-    Raises
-    ------
-    OSError
-        If the folder is in a home directory and there is none; the message names the variable.
     """
     chosen = os.environ.get(variable)
     if not chosen:
@@ -102,13 +91,7 @@ def _is_anothers(found: os.stat_result, writers: int = 0o022) -> bool:
 
 def _refuse(folder: Path) -> None:
     """Refuse a folder, as far as it exists, in which others can put files, or another folder in its
-    place.
-
-    Raises
-    ------
-    PermissionError
-        Naming the folder of others.
-    """
+    place."""
     for i, path in enumerate((folder, *folder.parents, *folder.resolve().parents)):
         with suppress(FileNotFoundError, NotADirectoryError):
             found = path.stat()
@@ -147,13 +130,7 @@ def _digest(name: str, data: bytes) -> bytes:
 
 
 def usable_folder(part: Part) -> Path:
-    """The folder of a part, made if it is not there.
-
-    Raises
-    ------
-    OSError
-        If it cannot be, or others can write there.
-    """
+    """The folder of a part, made if it is not there."""
     folder = cache_directory() / part
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
@@ -262,15 +239,7 @@ def export_to(path: str, arch: str = "") -> int:
 
 
 def import_from(path: str) -> int:
-    """Keep all files of an archive of :func:`export_to`, or none; returns how many there were.
-
-    Raises
-    ------
-    ValueError
-        If the archive was damaged, or holds anything else or more than the cache may.
-    OSError
-        If the archive cannot be read, or the cache cannot be written.
-    """
+    """Keep all files of an archive of :func:`export_to`, or none; returns how many there were."""
     from zipfile import ZipFile
 
     found = []

@@ -95,13 +95,7 @@ class DType:
 
     @property
     def numpy(self) -> Any:
-        """The ``numpy.dtype`` of arrays of the type.
-
-        Raises
-        ------
-        TypeError
-            If there is none, or the package that has it is not installed.
-        """
+        """The ``numpy.dtype`` of arrays of the type."""
         if not self.package:
             raise TypeError(f"NumPy has no element type {self.name!r}")
         try:
@@ -195,11 +189,6 @@ def dtype(name: str) -> DType:
     DType
         The element type.
 
-    Raises
-    ------
-    TypeError
-        If kernels do not support the type.
-
     Examples
     --------
     >>> from cuteblas._dtypes import dtype
@@ -254,13 +243,6 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     -------
     str
         The type of the sums.
-
-    Raises
-    ------
-    TypeError
-        If there is no such type. Bool and complex numbers do not mix with other types, nor integers
-        with real numbers. A sum in float64 would be rounded twice on its way to a shorter result.
-        Some types are stored but not multiplied.
 
     Examples
     --------

@@ -80,13 +80,7 @@ WHOLE = _Whole()
 
 
 def use_cuda() -> None:
-    """Note that this process uses CUDA.
-
-    Raises
-    ------
-    RuntimeError
-        If it is a child of one that did.
-    """
+    """Note that this process uses CUDA."""
     global _uses_cuda
     refuse_orphans()
     _uses_cuda = True
@@ -98,13 +92,7 @@ def orphaned() -> bool:
 
 
 def refuse_orphans() -> None:
-    """Refuse to use CUDA in such a process.
-
-    Raises
-    ------
-    RuntimeError
-        If it is one.
-    """
+    """Refuse to use CUDA in such a process."""
     if _orphaned:
         raise RuntimeError(REFUSAL)
 

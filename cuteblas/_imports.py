@@ -10,13 +10,7 @@ __all__ = ["imported"]
 
 
 def imported(module: str, name: str = "", package: str | None = None) -> Any:
-    """A module, or one of its members.
-
-    Raises
-    ------
-    RuntimeError
-        If a signal handler calls this while the same thread is importing the module.
-    """
+    """A module, or one of its members."""
     try:
         home = import_module(module, package)
         if name:

@@ -68,14 +68,6 @@ def by_cupy(function: Func, ours: Func | None,
     -------
     object
         Of the type that NumPy's function returns; ``NotImplemented`` if CuPy has no such function.
-
-    Raises
-    ------
-    TypeError
-        For parameters that CuPy's function does not have.
-    numpy.linalg.LinAlgError
-        Where NumPy raises it: singular matrices and what does not converge are looked for, which
-        waits for the GPU.
     """
     own = ours or _OWN.get(function)
     theirs = () if own else _theirs(function)
@@ -111,13 +103,7 @@ def by_cupy(function: Func, ours: Func | None,
 
 def _inverse_of_nan(x: cupy.ndarray, inverse: cupy.ndarray) -> cupy.ndarray:
     """Inverses of matrices some of which have a NaN and some are singular: NaN, where cuSOLVER may
-    leave an infinity.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If one without a NaN is singular.
-    """
+    leave an infinity."""
     of_nan = cupy.isnan(x).any((-2, -1), keepdims=True)
     if not (of_nan | cupy.isfinite(inverse)).all():
         raise np.linalg.LinAlgError(_WORDS["inv"])
@@ -126,13 +112,7 @@ def _inverse_of_nan(x: cupy.ndarray, inverse: cupy.ndarray) -> cupy.ndarray:
 
 @contextmanager
 def raising(function: str) -> Iterator[None]:
-    """Let CuPy's linear algebra look for what did not succeed, and say it in NumPy's words.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        For singular matrices and what does not converge.
-    """
+    """Let CuPy's linear algebra look for what did not succeed, and say it in NumPy's words."""
     try:
         with cupyx.errstate(linalg="raise"):
             yield
@@ -186,13 +166,7 @@ def _make_arrays(given: BoundArguments, function: Func) -> None:
 
 
 def _called(function: Func, theirs: Func, given: BoundArguments) -> Any:
-    """Call CuPy's function with what NumPy's was given, by CuPy's names.
-
-    Raises
-    ------
-    TypeError
-        For a parameter that it does not have.
-    """
+    """Call CuPy's function with what NumPy's was given, by CuPy's names."""
     for name, value in [*given.arguments.items()]:
         if _makes_no_difference(name, value):
             del given.arguments[name]
@@ -503,13 +477,7 @@ def item(data: cupy.ndarray, *index: Any) -> Any:
 
 
 def check_key(key: Any) -> None:
-    """Refuse what CuPy takes for an index and NumPy does not.
-
-    Raises
-    ------
-    IndexError
-        In NumPy's words.
-    """
+    """Refuse what CuPy takes for an index and NumPy does not."""
     for part in key if type(key) is tuple else (key,):
         if isinstance(part, (float, complex, str, bytes, np.inexact)):
             np.empty(0)[part]           # type: ignore[index]
@@ -532,13 +500,7 @@ def _is_of_one_element(key: Any, ndim: int) -> bool:
 
 
 def _element_of(value: Any, dtype: np.dtype) -> Any:
-    """What NumPy makes of a sequence that is to be one element.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As it does, unless its truth is taken.
-    """
+    """What NumPy makes of a sequence that is to be one element."""
     element = np.zeros(1, dtype)
     element[0] = value
     return element[0]

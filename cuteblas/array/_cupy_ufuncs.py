@@ -21,13 +21,7 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "m
 
 
 def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
-    """Operands as CuPy takes them: arrays in place of lists.
-
-    Raises
-    ------
-    ValueError
-        For an integer to the power of a negative one, in NumPy's words: CuPy computes something.
-    """
+    """Operands as CuPy takes them: arrays in place of lists."""
     made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in inputs])
     if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")
@@ -71,13 +65,7 @@ def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
 
 def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | None = None,
             **named: Any) -> Any:
-    """A call that writes those elements of the result of which ``where`` is true.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For types and shapes; the former in NumPy's words and before anything runs.
-    """
+    """A call that writes those elements of the result of which ``where`` is true."""
     mask = where if isinstance(where, cupy.ndarray) else cupy.asarray(np.asarray(where, bool))
     shown = [np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x for x in inputs]
     into = {} if out is None else {"out": tuple(None if x is None else np.ones(1, x.dtype)

@@ -44,13 +44,7 @@ def devices() -> tuple[str, ...]:
 
 def default_device() -> str:
     """Where arrays are made that have to be made somewhere: ``CUTEBLAS_DEVICE``, else CuPy's
-    current GPU, else the host.
-
-    Raises
-    ------
-    ValueError
-        If ``CUTEBLAS_DEVICE`` names no device of this machine.
-    """
+    current GPU, else the host."""
     return checked_device(os.environ.get("CUTEBLAS_DEVICE") or (CPU if _why_no_gpu() else "cuda"))
 
 
@@ -62,11 +56,6 @@ def checked_device(device: Any) -> str:
     device : str or cupy.cuda.Device or None
         ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``; ``None`` for the default
         device.
-
-    Raises
-    ------
-    ValueError
-        If there is no such device, in NumPy's words.
     """
     if device is None:
         return default_device()

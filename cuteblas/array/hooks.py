@@ -291,13 +291,7 @@ _ROWS, _INNER, _COLUMNS = 5, 7, 3
 
 def check() -> None:
     """Send a small product through every hook, on the current device. ``stats`` counts these
-    products; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart.
-
-    Raises
-    ------
-    RuntimeError
-        If one does not arrive, if a result is not that of NumPy, or if the kernels cannot run here.
-    """
+    products; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
     _require_gpu()
     with checking(SWITCH, HERE):
         for patch in PATCHES:

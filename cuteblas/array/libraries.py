@@ -33,13 +33,7 @@ def leaves(argument: Any) -> Iterator[Any]:
 
 
 def require_one_place(function: str, arguments: Any) -> None:
-    """Refuse arrays of NumPy together with those of CuPy, and CuPy's of different devices.
-
-    Raises
-    ------
-    ValueError
-        Naming two of them and where they are.
-    """
+    """Refuse arrays of NumPy together with those of CuPy, and CuPy's of different devices."""
     arrays = [x for x in leaves(arguments) if kind_of(x) in ("numpy", "subclass", "cupy")]
     if len(arrays) > 1 and len(set(map(device_of, arrays))) > 1:
         from ..engines.cuda import require_one_device

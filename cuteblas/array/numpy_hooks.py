@@ -256,13 +256,7 @@ FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS, 0),
 
 
 def link() -> None:
-    """Put everything in its place.
-
-    Raises
-    ------
-    RuntimeError
-        If that is not possible here; NumPy is as it was.
-    """
+    """Put everything in its place."""
     if (reason := why_unavailable()) is not None:
         raise RuntimeError(f"cuteblas cannot be installed: {reason}")
     for loop in LOOPS:
@@ -286,13 +280,7 @@ atexit.register(unlink)  # threads that the end of the process stops are not to 
 # -- the self-test ---------------------------------------------------------------------------------
 def check() -> None:
     """Send a product or copy through every place. ``stats`` counts these;
-    :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart.
-
-    Raises
-    ------
-    RuntimeError
-        If one does not arrive, or if a result is not that of NumPy.
-    """
+    :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
     x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
     calls: list[tuple[Any, tuple[Any, ...]]] = [(loop.ufunc, _operands(loop.ufunc, x))
                                                 for loop in LOOPS if loop.types[0] == "b"]

@@ -133,13 +133,7 @@ class Loop:
         self._ours: dict[int, int] = {}                 # by the original
 
     def link(self) -> None:
-        """Put ours in the place of the loop that is there.
-
-        Raises
-        ------
-        RuntimeError
-            If NumPy does not have it where its headers say.
-        """
+        """Put ours in the place of the loop that is there."""
         current = self._there()
         if self.linked():
             return

@@ -102,13 +102,7 @@ MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
 @contextmanager
 def checking(switch: Switch, here: ContextVar[bool]) -> Iterator[None]:
     """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
-    :data:`MADE_BY_CHECKS`.
-
-    Raises
-    ------
-    RuntimeError
-        If a check fails.
-    """
+    :data:`MADE_BY_CHECKS`."""
     before, watching, token = stats(), switch.watch, here.set(True)
     try:
         yield

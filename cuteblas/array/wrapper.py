@@ -56,11 +56,6 @@ class ndarray(_Base):
     data : numpy.ndarray or cupy.ndarray
         It is wrapped without a copy. :func:`cuteblas.asarray` converts other objects.
 
-    Raises
-    ------
-    TypeError
-        If ``data`` is anything else.
-
     Examples
     --------
     >>> import numpy as np, cuteblas
@@ -141,14 +136,7 @@ class ndarray(_Base):
 
     def view(self, /, *arguments: Any, **named: Any) -> ndarray:
         """A view of the same memory with another element type: ``view([dtype][, type])``; this
-        class is a valid ``type``.
-
-        Raises
-        ------
-        TypeError
-            On a GPU for a subclass of NumPy's array or for Python's objects, which CuPy's arrays
-            cannot be or hold.
-        """
+        class is a valid ``type``."""
         arguments = tuple(x for x in arguments if x is not ndarray)
         named = {name: x for name, x in named.items() if x is not ndarray}
         if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values())
@@ -160,13 +148,7 @@ class ndarray(_Base):
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
         """The elements as a NumPy array. Their type is left to NumPy, which casts what comes back
-        as strictly as it casts its own.
-
-        Raises
-        ------
-        TypeError
-            If they are on a GPU: nothing is moved unless that is said.
-        """
+        as strictly as it casts its own."""
         if self.device != CPU:
             raise TypeError(
                 'Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first; '
@@ -233,11 +215,6 @@ class ndarray(_Base):
             ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``.
         stream : cupy.cuda.Stream, optional
             The stream that copies elements from or to a GPU; by default CuPy's current one.
-
-        Raises
-        ------
-        ValueError
-            If there is no such device, and for a stream without a GPU.
         """
         device = checked_device(device)
         if stream is None:
@@ -334,13 +311,7 @@ class ndarray(_Base):
         return operator.index(data.get() if data.ndim == 0 and self.device != CPU else data)
 
     def _as_scalar(self, refusal: str) -> Any:
-        """NumPy's scalar of what would be one of NumPy's; of a GPU, which is waited for.
-
-        Raises
-        ------
-        TypeError
-            If there are axes, as NumPy's arrays have none of what is asked for.
-        """
+        """NumPy's scalar of what would be one of NumPy's; of a GPU, which is waited for."""
         if self._data.ndim:
             raise TypeError(refusal)
         return copied_to(self._data, CPU)[()]

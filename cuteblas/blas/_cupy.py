@@ -23,13 +23,7 @@ def from_host(x: np.ndarray, device: int) -> Any:
 
 @contextmanager
 def in_stream(stream: Any, device: int) -> Iterator[None]:
-    """Make a stream CuPy's current one: a CuPy stream, a stream of another library, or a handle.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these.
-    """
+    """Make a stream CuPy's current one: a CuPy stream, a stream of another library, or a handle."""
     with cupy.cuda.Device(device):
         if isinstance(stream, (cupy.cuda.Stream, cupy.cuda.ExternalStream)):
             with stream:

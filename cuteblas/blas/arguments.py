@@ -227,13 +227,7 @@ def gathered_operands(row: Routine, given: Arguments) -> Gathered:
 
 def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
     """Check a call; one that is only to be planned (``runs=False``) may name a kernel wherever it
-    would run.
-
-    Raises
-    ------
-    TypeError, ValueError
-        One sentence on the first thing that is wrong.
-    """
+    would run."""
     call = read(function, types, request)
     _check_memory(call)
     if request.stream is not None and call.place.device is None:
@@ -248,13 +242,7 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
 def read(function: str, types: Types | None, request: Request, gather: Func = gather,
          view: Func = Transposition.view) -> Call:
     """Check everything about a call but its memory. ``gather`` makes arrays of the caller's
-    operands, and ``view`` shows them as they are multiplied.
-
-    Raises
-    ------
-    TypeError, ValueError
-        One sentence on the first thing that is wrong.
-    """
+    operands, and ``view`` shows them as they are multiplied."""
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.overwrites("c")

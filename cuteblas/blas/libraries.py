@@ -75,16 +75,7 @@ class Gathered(NamedTuple):
 
 def gather(function: str, operands: ByName, needed: Container[str]) -> Gathered:
     """View the operands of a call, by role; those that are ``None`` are left out, unless they are
-    ``needed``.
-
-    Raises
-    ------
-    TypeError
-        For operands of different libraries, masked arrays, types that are neither arrays nor lists,
-        and missing operands.
-    ValueError
-        For operands on different devices.
-    """
+    ``needed``."""
     arrays: dict[str, Any] = {}
     first: tuple[str, Place] | None = None
     back: Callable[[Any], Any] = _unchanged
@@ -106,13 +97,7 @@ def gather(function: str, operands: ByName, needed: Container[str]) -> Gathered:
 
 
 def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
-    """An operand as a NumPy or CuPy array over its own memory, and where it comes from.
-
-    Raises
-    ------
-    TypeError
-        If it is not an array, or one that other libraries cannot view.
-    """
+    """An operand as a NumPy or CuPy array over its own memory, and where it comes from."""
     kind = kind_of(x)
     if kind == "numpy":
         return x, HOST
@@ -188,15 +173,7 @@ def _refuse_mixture(function: str, first: str, place: Place, second: str, other:
 
 
 def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndarray:
-    """A list of numbers as an array of the type that the routine takes.
-
-    Raises
-    ------
-    TypeError
-        If its elements are not numbers of a kind that the type holds.
-    ValueError
-        If it is ragged, or an integer is out of range.
-    """
+    """A list of numbers as an array of the type that the routine takes."""
     try:
         raw = np.asarray(values)
     except ValueError:

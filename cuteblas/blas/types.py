@@ -53,13 +53,7 @@ class Types:
             )
 
     def number(self, function: str, name: str, value: Any) -> int | float | complex:
-        """A scalar rounded to the type of the sums.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If that type does not hold it.
-        """
+        """A scalar rounded to the type of the sums."""
         if isinstance(value, int) and not -2**1000 < value < 2**1000:
             raise ValueError(
                 f"{function} computes in {self.compute}, which cannot hold {name}: it has {value.bit_length()} bits"
@@ -110,24 +104,12 @@ def type_name(dtype: np.dtype) -> str:
 
 @cache
 def dtype_named(name: str) -> np.dtype:
-    """NumPy's element type of a name from the table.
-
-    Raises
-    ------
-    TypeError
-        If the package that has it is not installed.
-    """
+    """NumPy's element type of a name from the table."""
     return DTYPES[name].numpy if name in DTYPES else np.dtype(name)
 
 
 def name_of(dtype: Any) -> str:
-    """The name of an element type that a caller gives as a name or a NumPy type.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
+    """The name of an element type that a caller gives as a name or a NumPy type."""
     known = isinstance(dtype, str) and dtype in DTYPES and DTYPES[dtype].package
     return dtype if known else np.dtype(dtype).name
 
@@ -160,11 +142,6 @@ def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None,
         Those of the result and of the sums, where the caller names them.
     epilogue : bool
         Whether an epilogue makes the result.
-
-    Raises
-    ------
-    TypeError
-        If that product is not in the table.
     """
     wanted, compute = _asked(dtype, "dtype"), _asked(compute_dtype, "compute_dtype")
     known = [types for types in PRODUCTS if types.operands == operands]

@@ -99,13 +99,7 @@ def configure(
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong.
-
-    Raises
-    ------
-    CommandError
-        Without a GPU, and for what a group does not take.
-    """
+    """Measure and print; 1 if a result is wrong."""
     which = selected(options, Selection)
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")

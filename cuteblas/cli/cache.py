@@ -30,13 +30,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the directory and what it holds, clear it, or write or read a file.
-
-    Raises
-    ------
-    CommandError
-        If the card is unknown, there is no name of a file, or ``export`` did not write the file.
-    """
+    """Print the directory and what it holds, clear it, or write or read a file."""
     if options.action:
         with refusals(ValueError):
             if options.file is None:

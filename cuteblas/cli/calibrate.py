@@ -75,13 +75,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Measure, fit, write.
-
-    Raises
-    ------
-    CommandError
-        Without a GPU, and for files that cannot be written.
-    """
+    """Measure, fit, write."""
     refuse_unwritable(options.json)
     if (unavailable := runtime.why_unavailable()) is not None:
         raise CommandError(f"calibrate{' --host' * options.host} needs a GPU: {unavailable}")
@@ -242,13 +236,7 @@ def ends(seconds: float) -> tuple[float, float]:
 
 
 def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measured]:
-    """Measure as many problems as there is time for.
-
-    Raises
-    ------
-    CommandError
-        If there is none for one.
-    """
+    """Measure as many problems as there is time for."""
     start, problems = perf_counter(), list[Measured]()
     tasks = (task_of(sample, machine.device) for sample in samples)
     for task, times in timings(machine, "calibrate", tasks, len(samples), end):

@@ -115,13 +115,7 @@ def positive(text: str) -> int:
 
 
 def refuse_unwritable(*paths: str | os.PathLike[str] | None) -> None:
-    """Check before the work whether files can be written after it.
-
-    Raises
-    ------
-    CommandError
-        For the first of the paths, those that are ``None`` left out, that cannot.
-    """
+    """Check before the work whether files can be written after it."""
     for path in paths:
         if path is not None and (reason := _why_unwritable(Path(path))):
             raise CommandError(f"{os.fspath(path)!r} cannot be written: {reason}")

@@ -50,13 +50,7 @@ class Task:
 
 
 def task(files: Sequence[str]) -> Task:
-    """The product of two files, the Gram matrix of one, or without files the digits.
-
-    Raises
-    ------
-    CommandError
-        If a file cannot be read or multiplied, or scikit-learn is not installed.
-    """
+    """The product of two files, the Gram matrix of one, or without files the digits."""
     if not files:
         return _digits()
     if len(files) > 2:

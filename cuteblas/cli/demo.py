@@ -55,13 +55,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the demonstration; 1 if a result is wrong.
-
-    Raises
-    ------
-    CommandError
-        If there is nothing to work on.
-    """
+    """Run the demonstration; 1 if a result is wrong."""
     reason = runtime.why_unavailable()
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()

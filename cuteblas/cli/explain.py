@@ -77,14 +77,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the plan.
-
-    Raises
-    ------
-    CommandError
-        If the options are not understood, NumPy would not accept the call, or there is no such
-        kernel or device.
-    """
+    """Print the plan."""
     with refusals(TypeError, ValueError, OverflowError):
         explanation = _explained(options)
     show(explanation, with_picture=options.picture, verbose=options.verbose, more="--verbose")
@@ -152,13 +145,7 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
 
 def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
     """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
-    follows a colon.
-
-    Raises
-    ------
-    ValueError
-        If it names none, or something else too.
-    """
+    follows a colon."""
     tight = text
     for pattern, replacement in _TIGHT:
         tight = re.sub(pattern, replacement, tight)
@@ -175,13 +162,7 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
 
 
 def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
-    """An aligned array that need not exist: gapless, with the last two axes in C or F order.
-
-    Raises
-    ------
-    ValueError
-        If it could not exist.
-    """
+    """An aligned array that need not exist: gapless, with the last two axes in C or F order."""
     _check_size(extents, dtype)
     return replace(new_matrices(extents, dtype, order), address=next(_ADDRESSES))
 

@@ -67,13 +67,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """List or show.
-
-    Raises
-    ------
-    CommandError
-        For an unknown name.
-    """
+    """List or show."""
     known = variants()
     if options.name is None:
         chosen = [v for v in known.values() if v.source.startswith(CHOSEN)]
@@ -90,13 +84,7 @@ def run(options: Namespace) -> int:
 
 
 def example(v: Variant) -> Plan:
-    """The plan for a kernel's example.
-
-    Raises
-    ------
-    ValueError
-        If the kernel takes none of the usual problems, with its reason for the last of them.
-    """
+    """The plan for a kernel's example."""
     own = v.example or _OWN_EXAMPLES.get(v.name)
     problems = _EXAMPLES.get(v.operation, ()) if own is None else (own,)
     refused: Exception = ValueError(f"{v.name} has no example")

@@ -65,13 +65,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print what was asked for, and write the files.
-
-    Raises
-    ------
-    CommandError
-        If the algebra refuses it.
-    """
+    """Print what was asked for, and write the files."""
     refuse_unwritable(options.svg, options.latex)
     with refusals(LayoutError):
         layout = _derived(options)

@@ -52,13 +52,7 @@ class Permutation:
 
 def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
     """The permutation by the axes that follow the colon of a shape; of ``inplace`` or nothing, the
-    last two are exchanged.
-
-    Raises
-    ------
-    ValueError
-        If the shape has no such axes.
-    """
+    last two are exchanged."""
     count = len(extents)
     in_place = axes == "inplace"
     if axes and not in_place:

@@ -44,13 +44,7 @@ def usual_samples() -> list[Sample]:
 
 def sample_named(name: str) -> Sample:
     """The problem of a name: ``"float32 8x64x32x16 NTN by ieee"``, ``"int8 64x12:1,0 of rows of
-    14"``.
-
-    Raises
-    ------
-    ValueError
-        If it is not one of a problem.
-    """
+    14"``."""
     if found := _PRODUCT.fullmatch(name):
         element, batch, m, n, k, orders, precision = found.groups()
         return product(element, int(m), int(n), int(k), (int(batch),) if batch else (), orders,

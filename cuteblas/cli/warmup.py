@@ -43,13 +43,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print what was done.
-
-    Raises
-    ------
-    CommandError
-        If the file or the options are not understood, or there is no such device.
-    """
+    """Print what was done."""
     if options.numpy == bool(options.calls):
         raise CommandError("warmup takes files, shapes or --numpy")
     with refusals(TypeError, ValueError, OSError):

@@ -176,13 +176,7 @@ class Offers:
 
 def fetch(memory: Any, address: str, message: bytes, shape: tuple[int, ...],
           dtype: np.dtype) -> Any:
-    """A copy of an array that a process of this host holds, on the current GPU.
-
-    Raises
-    ------
-    OSError
-        If that process has ended, or holds it no longer.
-    """
+    """A copy of an array that a process of this host holds, on the current GPU."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE)
         connection.connect(f"\0{address}")

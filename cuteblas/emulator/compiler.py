@@ -125,11 +125,6 @@ def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
         The headers that the library depends on.
     flags : tuple of str
         More of the compiler's.
-
-    Raises
-    ------
-    CompilerError
-        If there is no compiler, or with the compiler's first lines if it refuses the source.
     """
     reason = why_unavailable()
     found = _compiler()

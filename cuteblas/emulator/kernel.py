@@ -521,24 +521,12 @@ def _aligned(value: bytes) -> tuple[int, object]:
 
 
 def _scalar_bytes(dtype: DType, value: Any) -> bytes:
-    """A scalar as the kernel's type stores it.
-
-    Raises
-    ------
-    OverflowError
-        If an integer does not fit.
-    """
+    """A scalar as the kernel's type stores it."""
     return int(value).to_bytes(dtype.bytes, "little") if dtype.kind == "V" else np.array(value, dtype.numpy).tobytes()
 
 
 def _tensor_map_bytes(spec: TensorMapSpec, memory: Pointer, window: int, name: str) -> bytes:
-    """The emulator's encoding of a tensor map (``TensorMapContent`` in interface.h).
-
-    Raises
-    ------
-    TensorMapError
-        If the memory is misaligned or smaller than the tensor.
-    """
+    """The emulator's encoding of a tensor map (``TensorMapContent`` in interface.h)."""
     if memory.address % 16:
         raise TensorMapError(
             f"tensor map {name!r} begins at an address that is not a multiple of 16"

@@ -86,13 +86,7 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     """The function that launches a plan on the current device; it is compiled once.
 
     It is a function of the addresses in the order of the problem's roles, of a stream's handle and
-    of scalars.
-
-    Raises
-    ------
-    Compiling
-        If kernels have to be compiled, inside :func:`without_waiting`.
-    """
+    of scalars."""
     from .. import runtime
     from ..runtime.loading import are_compiled
 
@@ -153,13 +147,7 @@ _HERE = nullcontext()
 
 
 def require_one_device(function: str, operands: Mapping[str, Any]) -> None:
-    """Refuse CuPy arrays of different devices, and CuPy arrays together with arrays on the host.
-
-    Raises
-    ------
-    ValueError
-        Naming two operands and where they are.
-    """
+    """Refuse CuPy arrays of different devices, and CuPy arrays together with arrays on the host."""
     (first, place), *others = ((f"{name} ({_name(x)})", _place(x)) for name, x in operands.items())
     for name, other in others:
         if other != place:
@@ -200,13 +188,7 @@ class Cuda:
         return on_device_of(x)
 
     def plan(self, problem: Any, x: Any) -> Plan:
-        """The plan for a problem on the device of an array.
-
-        Raises
-        ------
-        Compiling
-            If it has not been made before, inside :func:`without_waiting`.
-        """
+        """The plan for a problem on the device of an array."""
         key = problem, self.device(x)
         if not _waits.get() and key not in _planned:
             raise Compiling(later(_make_ready, lambda: _plan_for(*key), x.data.device_id,
@@ -284,14 +266,7 @@ class Cuda:
         cupy.multiply(x, y, out)
 
     def inverse(self, x: Any) -> Any:
-        """The inverses of square matrices by CuPy.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If one is singular, in NumPy's words. The host waits to see that, which it cannot while
-            a CUDA graph is captured.
-        """
+        """The inverses of square matrices by CuPy."""
         from .. import runtime
 
         if runtime.capturing():

@@ -78,13 +78,7 @@ def kind_of(x: object) -> Kind:
 
     ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs
     alone, ``"cupy"`` any CuPy array, ``"foreign"`` a type that answers ufuncs itself (NEP 13),
-    ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.
-
-    Raises
-    ------
-    RuntimeError
-        For CuPy arrays in a process that was forked from one that had used CUDA.
-    """
+    ``"scalar"`` a number, ``"like"`` everything that NumPy would convert."""
     return kind_of_type(type(x))  # type: ignore[arg-type]      # mypy doubts that classes are hashable
 
 

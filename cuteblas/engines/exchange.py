@@ -62,13 +62,7 @@ class Exchange:
 
     def complete(self, way: Crossing, key: Any, there: Any) -> None:
         """Let kernels that are launched from now on find all of a panel, of which this device's
-        part has arrived.
-
-        Raises
-        ------
-        Abandoned
-            If another device's part will never be there.
-        """
+        part has arrived."""
         between, device = peers(), way.ring.link.ordinal
         with self._changed:
             self._there[device, key] = there, between.record(device, "kernels")

@@ -95,23 +95,11 @@ class _Home:
                              self.watch)
 
     def allocate(self, nbytes: int) -> Any:
-        """New memory.
-
-        Raises
-        ------
-        MemoryError
-            If there is none.
-        """
+        """New memory."""
         return cupy.cuda.alloc(nbytes)
 
     def watch(self, low: int, high: int) -> Any:
-        """What sees writes to memory of the host.
-
-        Raises
-        ------
-        Untracked
-            If nothing does.
-        """
+        """What sees writes to memory of the host."""
         try:
             if hashes_arrays():
                 raise Untracked("CUTEBLAS_KEEP_ARRAYS=hash")

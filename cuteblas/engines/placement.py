@@ -246,13 +246,7 @@ def _possible() -> bool:
 
 
 def stays(*arrays: Any) -> bool:
-    """Whether NumPy answers a call on these operands without further questions.
-
-    Raises
-    ------
-    MissingDependency
-        If they have to go to a GPU and there is none.
-    """
+    """Whether NumPy answers a call on these operands without further questions."""
     where = chosen_backend() or backend_of_environment()
     if where == "numpy":
         return True
@@ -327,13 +321,7 @@ def _alone(function: Callable[..., object], *arguments: Any) -> None:
 
 
 def require_cuda(what: str) -> None:
-    """Start CUDA.
-
-    Raises
-    ------
-    MissingDependency
-        If there is no GPU, with the reason.
-    """
+    """Start CUDA."""
     if orphaned() or not _start():
         from ..runtime.devices import require_gpu
 

@@ -72,13 +72,7 @@ def backend_of_environment() -> str:
 @cache
 def devices_of_environment() -> tuple[int, ...] | str | None:
     """The devices that ``CUTEBLAS_DEVICES`` names: ``"all"``, ordinals, or ``None`` if it is not
-    set. It is read once.
-
-    Raises
-    ------
-    ValueError
-        If it names anything else.
-    """
+    set. It is read once."""
     named = os.environ.get("CUTEBLAS_DEVICES", "").strip()
     if named in ("", "all"):
         return named or None

@@ -179,15 +179,7 @@ class ShardedArray:
 
 def as_sharded(x: Any) -> ShardedArray:
     """An operand in shards: a CuPy array is one shard, and arrays of ``cupyx.distributed`` are
-    those of their chunks.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    ValueError
-        For chunks that do not follow each other along one axis, or are parts of sums.
-    """
+    those of their chunks."""
     if isinstance(x, ShardedArray):
         return x
     # whose arrays are CuPy's by type, without memory of their own

@@ -65,11 +65,6 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     -------
     Spread
         What was done.
-
-    Raises
-    ------
-    cupy.cuda.memory.OutOfMemoryError
-        If a device has no memory for the smallest tiles.
     """
     between = peers()
     extents = Extents(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])

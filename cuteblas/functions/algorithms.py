@@ -38,13 +38,7 @@ AS_PLANNED = _ALGORITHMS["auto"]
 
 
 def checked_precision(precision: str | None) -> Precision:
-    """The name of an algorithm, ``"auto"`` for ``None``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such algorithm.
-    """
+    """The name of an algorithm, ``"auto"`` for ``None``."""
     if precision is None:
         return "auto"
     if precision not in PRECISIONS:
@@ -56,13 +50,7 @@ def checked_precision(precision: str | None) -> Precision:
 
 def checked_algorithm(precision: str | None, variant: str | None = None,
                       *operations: str) -> Algorithm:
-    """The algorithm that the arguments of a call name, for products or for certain operations.
-
-    Raises
-    ------
-    ValueError
-        If there is no such algorithm, or no such kernel for them.
-    """
+    """The algorithm that the arguments of a call name, for products or for certain operations."""
     if variant is None:
         return AS_PLANNED if precision is None else _ALGORITHMS[checked_precision(precision)]
     check_variant(variant, *operations or ("gemm", "contraction"))
@@ -71,13 +59,7 @@ def checked_algorithm(precision: str | None, variant: str | None = None,
 
 def check_variant(name: str | None, *operations: str) -> None:
     """See that a variant computes one of some operations: ``"gemm"``, ``"copy"`` or
-    ``"contraction"``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such variant.
-    """
+    ``"contraction"``."""
     if name is not None:
         from ..planning.variants import variant
 
@@ -85,25 +67,13 @@ def check_variant(name: str | None, *operations: str) -> None:
 
 
 def refuse_variant(name: str | None, reason: str) -> None:
-    """Refuse to let something other than a kernel answer a call that names one.
-
-    Raises
-    ------
-    ValueError
-        If a kernel was named, with the reason why none would run.
-    """
+    """Refuse to let something other than a kernel answer a call that names one."""
     if name is not None:
         raise ValueError(f"variant={name!r} names a kernel, but {reason}")
 
 
 def refuse_with_devices(function: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that a call with ``devices=`` does not take.
-
-    Raises
-    ------
-    TypeError
-        If one of them is not ``None``.
-    """
+    """Refuse arguments that a call with ``devices=`` does not take."""
     for name, value in arguments.items():
         if value is not None:
             raise TypeError(f"{function} with devices= takes no {name}=")

@@ -90,12 +90,6 @@ def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, array
     -------
     array or scalar
         ``out`` if there is one.
-
-    Raises
-    ------
-    ValueError
-        For an algorithm or a kernel that does not take a product, or if nothing is multiplied by a
-        kernel that was named.
     """
     if len(arrays) < 2:
         refuse_variant(algorithm.variant, "nothing is multiplied")

@@ -187,13 +187,7 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray, variant: str | Non
 
 
 def check_out(a: Any, out: Any) -> None:
-    """See that ``out`` can hold a copy of ``a``.
-
-    Raises
-    ------
-    ValueError
-        If it has another shape or type, or elements that share memory.
-    """
+    """See that ``out`` can hold a copy of ``a``."""
     if (a.shape, a.dtype) != (out.shape, out.dtype):
         raise ValueError(
             f"out must have the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}"
@@ -400,13 +394,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
 
 
 def checked_order(order: Any) -> str:
-    """The memory order as one upper-case letter.
-
-    Raises
-    ------
-    TypeError, ValueError
-        In NumPy's words.
-    """
+    """The memory order as one upper-case letter."""
     np.array((), order=order)
     return "K" if order is None else order.upper()
 

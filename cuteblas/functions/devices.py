@@ -37,15 +37,7 @@ _ROWS = 128                 # of which parts have a multiple
 
 
 def as_devices(function: str, devices: Any) -> Ints:
-    """The ordinals that ``devices=`` names.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is neither ``"all"`` nor some of the devices of this host, each once.
-    MissingDependency
-        If there is no GPU.
-    """
+    """The ordinals that ``devices=`` names."""
     from ..runtime.peers import peers
 
     if isinstance(devices, str) and devices == "all":

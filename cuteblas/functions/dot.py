@@ -355,13 +355,7 @@ def _scaled(settled: Expression, a: Memory, b: Memory) -> Expression:
 
 
 def _fits(settled: Expression, a: Memory, b: Memory, out: Memory) -> bool:
-    """Whether ``numpy.multiply`` would write the result to ``out``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it would not for another reason than shapes, in NumPy's words.
-    """
+    """Whether ``numpy.multiply`` would write the result to ``out``."""
     try:
         fits = np.broadcast_shapes(settled.shape, out.shape) == out.shape
     except ValueError:
@@ -372,13 +366,7 @@ def _fits(settled: Expression, a: Memory, b: Memory, out: Memory) -> bool:
 
 
 def settle_dot(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
-    """What ``dot`` computes; ``None`` if the operands do not fit.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For types and for ``out``, in NumPy's words.
-    """
+    """What ``dot`` computes; ``None`` if the operands do not fit."""
     rank = len(b.shape)
     settled = _last_axes(a, b, max(rank - 2, 0), np.dot)
     if settled is None or out is None:

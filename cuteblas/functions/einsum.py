@@ -207,13 +207,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
 def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,
             **arguments: Any) -> Expression | None:
     """The expression of a call, from the memories of its operands and of ``out``; ``None`` if NumPy
-    has to refuse the call.
-
-    Raises
-    ------
-    TypeError, ValueError, KeyError, IndexError, RuntimeError
-        For types and orders, in NumPy's words.
-    """
+    has to refuse the call."""
     *given, out = memories
     shown: list[Any] = given
     subscripts = read(operands, [x.shape for x in shown], None if out is None else out.shape)
@@ -388,13 +382,7 @@ def _plain_loop(text: str, arguments: ByName, arrays: Sequence[Any], out: Any = 
 def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
              arguments: ByName) -> Func:
     """What a call on NumPy arrays does, as a function of the arrays and ``out``: in pairs, by
-    NumPy's plain loop, or what NumPy makes of it.
-
-    Raises
-    ------
-    TypeError, ValueError, KeyError, IndexError, RuntimeError
-        The errors of ``numpy.einsum``, in its words.
-    """
+    NumPy's plain loop, or what NumPy makes of it."""
     operands = text, *arrays
     by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
     loop = partial(_plain_loop, text, arguments)
@@ -447,13 +435,7 @@ def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
 
 def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Memory],
           optimize: Any) -> tuple[Ints, ...]:
-    """The order of products that ``optimize`` asks for.
-
-    Raises
-    ------
-    TypeError, ValueError, KeyError, IndexError, RuntimeError
-        If it is none, in NumPy's words.
-    """
+    """The order of products that ``optimize`` asks for."""
     named = optimize if isinstance(optimize, str) else None
     if _is_default(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
@@ -476,13 +458,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     """The type in which NumPy computes and whether it returns a scalar, asked for on small arrays.
 
     NumPy's answer depends on its path, so it is asked with the path that it would take, and without
-    one for the order of choice.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For types, orders and casting rules, in NumPy's words.
-    """
+    one for the order of choice."""
     ours = _is_default(optimize)
     path = () if ours and len(memories) < _MOST_OPERANDS else path
     # NumPy's own products see the difference
@@ -502,13 +478,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
 
 def _view(call: NumpyCall, settle: Settle) -> Any:
     """A view of the elements of one array with axes permuted or on a diagonal; ``None`` for calls
-    that ask for anything else.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For types and orders, in NumPy's words; if a kernel is named.
-    """
+    that ask for anything else."""
     from ..engines.problems import has_kernels
 
     resolved = resolve(call)

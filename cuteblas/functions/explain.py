@@ -255,11 +255,6 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     element : str, optional
         What operands and result really hold, if NumPy has no such type: kernels' name of a type of
         the same size.
-
-    Raises
-    ------
-    TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``matmul``.
     """
     from ..engines.problems import has_kernels
     from ..engines.tuning import plan_for
@@ -397,13 +392,7 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
 
 
 def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
-    """The card to plan for.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name.
-    """
+    """The card to plan for."""
     if device is None:
         return None
     from ..planning.problem import DeviceInfo as Info

@@ -148,13 +148,7 @@ def stand_in(x: Memory, shape: Ints | None = None) -> np.ndarray:
 
 
 def common_type(call: Func, *dtypes: np.dtype) -> np.dtype:
-    """The type of the result of ``call``, one of NumPy's products, on operands of these types.
-
-    Raises
-    ------
-    TypeError
-        If there is none, in NumPy's words.
-    """
+    """The type of the result of ``call``, one of NumPy's products, on operands of these types."""
     return _common_type(call, dtypes, tuple(dtype.num for dtype in dtypes))
 
 

@@ -209,13 +209,7 @@ def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Rep
 
 def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
               arguments: ByName) -> tuple[Resolved, Product]:
-    """The operands, and the product that NumPy makes of them.
-
-    Raises
-    ------
-    TypeError
-        If kernels do not take them.
-    """
+    """The operands, and the product that NumPy makes of them."""
     given = {name: x for name, x in bound.given.items() if not is_choice(x)}
     asked = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, rules=UFUNC)
     found = resolve_matmul(asked, EMULATOR, given)

@@ -188,13 +188,7 @@ def scalar_kind(x: Any) -> ScalarKind:
 
 
 def prepare(run: Execution, given: GemmArguments) -> GemmCall:
-    """Allocate what is missing and write down the problem.
-
-    Raises
-    ------
-    TypeError, ValueError
-        What :func:`cuteblas.functions.epilogues.resolve` raises.
-    """
+    """Allocate what is missing and write down the problem."""
     c, out, epilogue = given.c, given.out, given.epilogue
     shape, kind, sums = given.shape, given.kind, given.sums
     scalars = {"alpha": given.effective_alpha, "beta": given.beta}
@@ -397,11 +391,6 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: ByName) -> None
         The epilogue with its operands and outputs.
     others : mapping of str to array
         All other arrays of the call, named for the refusal; those that are ``None`` are left out.
-
-    Raises
-    ------
-    ValueError
-        If one does, or if its own elements share memory.
     """
     if others["out"] is not None:
         refuse_self_overlap(f"epilogue {epilogue.epilogue}", "out", engine.memory(others["out"]))

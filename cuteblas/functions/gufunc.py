@@ -131,11 +131,6 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
         Keyword arguments of ``numpy.matmul`` except ``out``, unchecked.
     ufunc : numpy.ufunc
         ``numpy.matmul``, ``vecdot``, ``matvec`` or ``vecmat``.
-
-    Raises
-    ------
-    TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``numpy.matmul``, in its words.
     """
     dtype = _resolve_dtype(x1, x2, out, arguments, ufunc)
     _check_shapes(x1, x2, out, arguments, ufunc)
@@ -161,13 +156,7 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
 
 
 def single_out(out: Any) -> Any:
-    """``out`` without the 1-tuple that ufuncs allow around it.
-
-    Raises
-    ------
-    ValueError
-        For any other tuple, in NumPy's words.
-    """
+    """``out`` without the 1-tuple that ufuncs allow around it."""
     if isinstance(out, tuple):
         if len(out) != 1:
             np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)

@@ -167,14 +167,6 @@ def resolve(call: NumpyCall, host: Engine | None = None,
         What takes NumPy arrays; by default that of the backend, or NumPy itself.
     given : mapping
         Further operands by name, which have to be on the same device.
-
-    Raises
-    ------
-    TypeError
-        If ``out`` is not an array; what NumPy raises for an operand that is not, and that it cannot
-        convert to numbers.
-    ValueError
-        For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
     """
     operands, out, rules = call.operands, call.out, call.rules
     arrays = *operands, out
@@ -261,13 +253,7 @@ class _Unplanned(Exception):
 
 
 def rehearse(call: Callable[[], Any]) -> None:
-    """Plan a call on NumPy arrays that NumPy answers.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        What the call would raise if kernels answered it.
-    """
+    """Plan a call on NumPy arrays that NumPy answers."""
     token = rehearsing.set(True)
     try:
         with backend("emulator"), suppress(_Unplanned):
@@ -295,11 +281,6 @@ def delegate(call: NumpyCall, route: str) -> Any:
         The call.
     route : str
         The route, which is counted.
-
-    Raises
-    ------
-    ValueError
-        If a kernel was asked for by name.
     """
     function, numpys, operands, _out, _arguments, algorithm, _rules, again = call
     if route == _REDISPATCHED:
@@ -386,13 +367,6 @@ def answer(function: str, numpys: Func, settle: Settle, algorithm: Algorithm,
         Where the result goes, of functions that have it.
     **arguments
         The others.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        What NumPy raises, in its words and before anything runs; also for operands on different
-        devices, for types without a kernel on the GPU, and for an algorithm or a kernel that does
-        not take this product.
     """
     if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
             and (result := at_once(function, numpys, operands[0], operands[1], out, arguments)) is not None:
@@ -491,13 +465,7 @@ def _frozen(x: Any) -> Hashable:
 
 
 def _refused(call: NumpyCall, resolved: Resolved) -> Any:
-    """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
-
-    Raises
-    ------
-    TypeError
-        For arrays on the GPU that NumPy would take.
-    """
+    """Let NumPy refuse a call, on arrays without data; if it does not, let it answer."""
     out = resolved.out_memory
     call.numpys(*map(stand_in, resolved.memories),
                 **call.named | ({} if out is None else {"out": stand_in(out)}))
@@ -508,13 +476,7 @@ def _refused(call: NumpyCall, resolved: Resolved) -> Any:
 
 
 def without_kernels(call: NumpyCall, resolved: Resolved, dtype: np.dtype) -> Any:
-    """Leave types that kernels do not multiply to NumPy on the host.
-
-    Raises
-    ------
-    TypeError
-        For arrays on the GPU.
-    """
+    """Leave types that kernels do not multiply to NumPy on the host."""
     if resolved.engine.on_host:
         return delegate(call, route_of(f"there are no kernels for {dtype}"))
     raise _without_kernels(call.function, resolved.memories, dtype)
@@ -531,13 +493,7 @@ def resolve_matmul(call: NumpyCall, host: Engine | None = None,
                    given: ByName = NOTHING) -> tuple[Resolved,
                                                                              Product] | str:
     """The operands of a call of ``matmul`` and the product that NumPy makes of them, or the route
-    of one that goes to NumPy: see :func:`resolve`.
-
-    Raises
-    ------
-    TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``numpy.matmul``, in its words; for types without a kernel on the GPU.
-    """
+    of one that goes to NumPy: see :func:`resolve`."""
     resolved = resolve(call, host, given)
     if isinstance(resolved, str):
         return resolved

@@ -115,13 +115,7 @@ def text_of(arguments: Sequence[Any]) -> str | None:
 
 
 def _letters(numbers: Any) -> str:
-    """Numbers as letters in the same order.
-
-    Raises
-    ------
-    IndexError, TypeError
-        For anything but an ellipsis or a number of at most 51.
-    """
+    """Numbers as letters in the same order."""
     given = ["..." if i is Ellipsis else index(i) for i in numbers]
     if any(i < 0 for i in given if not isinstance(i, str)):
         raise IndexError

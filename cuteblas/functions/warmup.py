@@ -72,13 +72,6 @@ class Recording:
         ----------
         file : path
             The file.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read.
-        ValueError
-            If it is not a recording of this version.
         """
         import json
 

@@ -43,13 +43,7 @@ class Shaped:
 
 
 def integer(x: Any, op: str, expected: str = "expected an integer") -> int:
-    """``x`` as a plain integer (anything with ``__index__`` is one, but for a bool).
-
-    Raises
-    ------
-    LayoutError
-        For anything else, and for an integer of more than :data:`BITS` bits.
-    """
+    """``x`` as a plain integer (anything with ``__index__`` is one, but for a bool)."""
     if type(x) is not int:
         if isinstance(x, bool) or not hasattr(type(x), "__index__"):
             raise LayoutError(op, f"{expected}, got {described(x)}")

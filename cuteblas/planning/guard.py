@@ -80,12 +80,6 @@ def guarded(
     words : int
         For how many words there is room: the workspace of the parts begins :func:`verdict_bytes`
         further.
-
-    Raises
-    ------
-    ValueError
-        If there are more words; and as a fallback is generated, if it has no gate or no launch
-        writes a verdict.
     """
     primary: list[Launch] = []
     fallbacks: list[Launch] = []

@@ -570,14 +570,7 @@ def bind(generator: Callable[[Any], GeneratedKernel], config: object, p: GemmPro
 def launch(generator: Callable[[Any], GeneratedKernel], config: object, blocks: int,
            *groups: Mapping[str, Any], **named: Any) -> Launch:
     """The launch of a kernel that is generated when it is needed: it takes what it declares of these
-    values, and the number of blocks if it has a parameter for it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For more blocks than a grid can have; and as the kernel is generated, as
-        :meth:`~cuteblas.codegen.signature.Signature.bind`.
-    """
+    values, and the number of blocks if it has a parameter for it."""
     grid = blocks, 1, 1
 
     def made() -> Launch:

@@ -688,13 +688,7 @@ DEVICES = {
 
 
 def device_named(name: str) -> DeviceInfo:
-    """A card by its name, in capitals or not.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name.
-    """
+    """A card by its name, in capitals or not."""
     found = DEVICES.get(name.lower().replace(" ", "").removeprefix("nvidia")) if isinstance(name, str) else None
     if found is None:
         raise ValueError(f"device is one of {', '.join(map(repr, DEVICES))}, got {name!r}")

@@ -75,13 +75,7 @@ def variants() -> dict[str, Variant]:
 
 
 def variant(name: str, *operations: str) -> Variant:
-    """The named kernel for one of some operations.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name, or it computes something else.
-    """
+    """The named kernel for one of some operations."""
     known = [v.name for v in variants().values() if v.operation in operations]
     if name not in known:
         raise ValueError(

@@ -20,11 +20,6 @@ def target_architecture(kernel_arch: str, device_arch: str) -> str:
     device_arch : str
         The device's architecture, without a suffix.
 
-    Raises
-    ------
-    ValueError
-        If the device cannot run the kernel.
-
     Examples
     --------
     >>> target_architecture("sm_70", "sm_90")

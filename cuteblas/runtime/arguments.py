@@ -87,11 +87,6 @@ class ArgumentBlock:
     reads : tuple of int
         For each launch what its arguments depend on: a bit for each role, by its position, and
         :data:`SCALARS` for numbers.
-
-    Raises
-    ------
-    ValueError
-        If arguments and parameters do not match.
     """
 
     def __init__(self, launches: Sequence[Any], roles: Sequence[str],
@@ -128,11 +123,6 @@ class ArgumentBlock:
         -------
         int
             What may have changed since the last time, as bits of :attr:`reads`.
-
-        Raises
-        ------
-        ValueError
-            If there are more or fewer addresses than roles, or a number is missing.
         """
         changed = 0
         if self._scalars:

@@ -15,13 +15,7 @@ HOST = "this host"
 
 def costs_file(device: str) -> Path:
     """Where the numbers of a card by its name belong: in ``CUTEBLAS_CONFIG_DIR``, else ``cuteblas``
-    in the platform's directory for configuration. It need not exist.
-
-    Raises
-    ------
-    OSError
-        If that is in a home directory and there is none.
-    """
+    in the platform's directory for configuration. It need not exist."""
     directory = user_directory("CUTEBLAS_CONFIG_DIR", ("APPDATA", "~/AppData/Roaming"),
                                "~/Library/Application Support", ("XDG_CONFIG_HOME", "~/.config"))
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")

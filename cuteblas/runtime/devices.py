@@ -64,13 +64,7 @@ def _why_unavailable() -> str | None:
 
 
 def require_gpu(what: str) -> None:
-    """Refuse what needs a GPU where there is none.
-
-    Raises
-    ------
-    MissingDependency
-        With the reason.
-    """
+    """Refuse what needs a GPU where there is none."""
     if (reason := why_unavailable()) is not None:
         raise MissingDependency(f"{what} cannot work here: {reason}")
 

@@ -22,13 +22,7 @@ LIBRARIES = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 @cache
 def driver_function(name: str, *types: Any) -> Callable[..., int]:
-    """A function of the driver, which returns a status.
-
-    Raises
-    ------
-    DriverError
-        If there is no driver, or it is too old to have the function.
-    """
+    """A function of the driver, which returns a status."""
     try:
         library = ctypes.CDLL(LIBRARIES.get(sys.platform, LIBRARIES["linux"]))
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
@@ -38,12 +32,6 @@ def driver_function(name: str, *types: Any) -> Callable[..., int]:
 
 
 def check_status(status: int, what: str) -> None:
-    """Refuse a status that is not success.
-
-    Raises
-    ------
-    DriverError
-        With the driver's name and text for it.
-    """
+    """Refuse a status that is not success."""
     if status:
         check((require("cuda.bindings.driver").CUresult(status),), what)

@@ -80,14 +80,7 @@ class CompileError(RuntimeError):
 
 
 def require(module: str) -> ModuleType:
-    """Import an optional dependency.
-
-    Raises
-    ------
-    MissingDependency
-        If it cannot be imported, whatever its import raises; the message names the extra that
-        brings it.
-    """
+    """Import an optional dependency."""
     try:
         with _importing:
             found = importlib.import_module(module)
@@ -115,11 +108,6 @@ def check(result: tuple, what: str) -> Any:
         The status, then the values.
     what : str
         What was attempted, for the message.
-
-    Raises
-    ------
-    DriverError
-        If the status is not success.
     """
     status, *values = result
     if status:

@@ -29,13 +29,7 @@ _MOST_STREAMS = 8                  # that have one
 
 
 def check_launch(launch: Launch, device: DeviceInfo) -> None:
-    """Refuse a launch that the device cannot make.
-
-    Raises
-    ------
-    ValueError
-        If the grid, the block, the cluster or the shared memory exceed the limits; one sentence.
-    """
+    """Refuse a launch that the device cannot make."""
     kernel, (x, y, z) = launch.kernel, launch.grid
     if not (1 <= x < 2**31 and 1 <= y < 2**16 and 1 <= z < 2**16):
         raise ValueError(

@@ -70,13 +70,6 @@ class LaunchGraph:
     parameters : sequence of int
         For each, the address of its array of pointers to arguments, from where changed ones are
         read.
-
-    Raises
-    ------
-    DriverError
-        If the driver lacks a function.
-    LaunchError
-        If it refuses a step.
     """
 
     def __init__(self, launches: Sequence[Callable[[int], Any]], parameters: Sequence[int]):

@@ -41,13 +41,7 @@ def _loaded_driver() -> ctypes.PyDLL | None:
 
 
 def check_copy(status: int) -> None:
-    """Raise an error if the driver refused a copy.
-
-    Raises
-    ------
-    DriverError
-        With the number of the driver's error.
-    """
+    """Raise an error if the driver refused a copy."""
     if status:
         raise DriverError(
             f"the CUDA driver refused a copy between host and device: CUresult {status}"

@@ -53,17 +53,7 @@ _loaded: dict[tuple[str, str, str, int], LoadedKernel] = {}
 
 def load_all(kernels: Iterable[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
     """Load kernels on a device, and compile those that have to be: each while those after it are
-    generated and compiled; other threads can load other kernels meanwhile.
-
-    Raises
-    ------
-    RuntimeError
-        If a kernel is not loaded yet and CuPy's current stream is being captured.
-    ValueError
-        If the device cannot run a kernel.
-    CompileError, DriverError
-        If the compiler or the driver refuses one.
-    """
+    generated and compiled; other threads can load other kernels meanwhile."""
     from concurrent.futures import ThreadPoolExecutor
 
     refuse_orphans()

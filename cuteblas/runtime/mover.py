@@ -99,13 +99,7 @@ class _Transfer:
         self._job = self._library.mover_begin(self._mover, ctypes.byref(x), way)
 
     def wait(self, helps: bool = False) -> None:
-        """Move pieces until the last one is handed over to its stream, or in its array.
-
-        Raises
-        ------
-        DriverError
-            If the driver refused a copy.
-        """
+        """Move pieces until the last one is handed over to its stream, or in its array."""
         while self._job is not None:
             if self._library.mover_wait(self._mover, self._job, _PATIENCE):
                 job, self._job = self._job, None

@@ -53,13 +53,7 @@ class OverlappingLaunch:
     ended; the kernel itself waits.
 
     Called as ``cuLaunchKernel`` is. Grid, block and shared memory are those of the first call: only
-    the stream may change. It is not to be shared between threads.
-
-    Raises
-    ------
-    LaunchError
-        If the driver refuses a launch.
-    """
+    the stream may change. It is not to be shared between threads."""
 
     def __init__(self) -> None:
         self._config: _Config | None = None

@@ -88,13 +88,7 @@ class Transfer:
                 self._done.release()
 
     def wait(self, helps: bool = False) -> None:
-        """Wait for all pieces; a caller that helps moves some of them.
-
-        Raises
-        ------
-        BaseException
-            What the first of them met that could not be moved.
-        """
+        """Wait for all pieces; a caller that helps moves some of them."""
         if helps and self._workers is not None:
             self._workers.help()
         with self._done:

@@ -60,11 +60,6 @@ def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]
         encoded map. It raises a :class:`ValueError` if the address is not aligned and a
         :class:`DriverError` if the driver refuses the description.
 
-    Raises
-    ------
-    ValueError
-        If tensor maps cannot have elements of that type.
-
     References
     ----------
     CUDA driver API, ``cuTensorMapEncodeTiled``.

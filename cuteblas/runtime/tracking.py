@@ -76,13 +76,7 @@ def _ask(descriptor: int, request: int, *words: int) -> Any:
 
 
 def _descriptors() -> tuple[int, ...]:
-    """Those of userfaultfd and pagemap, opened once; with the lock.
-
-    Raises
-    ------
-    Untracked
-        If this machine does not track writes.
-    """
+    """Those of userfaultfd and pagemap, opened once; with the lock."""
     global _opened
     if not _opened:
         try:
@@ -148,11 +142,6 @@ class Watch:
     ----------
     bytes_written : int
         Of the pages that were found written and protected again.
-
-    Raises
-    ------
-    Untracked
-        If the memory is not private and anonymous, or writes are not tracked here.
     """
 
     def __init__(self, low: int, high: int):

@@ -208,13 +208,6 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
         M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1; the extents of
         the batch modes, then the strides of A there, of B and of C; alpha and beta if they are
         values.
-
-    Raises
-    ------
-    CodegenError
-        If the block does not divide among the threads.
-    TypeError
-        If the accumulator cannot take the element types.
     """
     shape, accumulator = config.shape, config.accumulator
     BM, BN, BK = shape.block

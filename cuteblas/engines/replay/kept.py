@@ -129,13 +129,7 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
 
 def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:
     """A call that another process has kept; ``None`` if there is none, or the cache lacks a kernel
-    of it.
-
-    Raises
-    ------
-    Exception
-        Of any kind, if its file is damaged.
-    """
+    of it."""
     if (name := name_of(head, inputs, out)) is None or (data := find("calls", name)) is None:
         return None
     arrays, found = inputs if out is None else (*inputs, out), json.loads(data)
@@ -255,13 +249,6 @@ def executor_from_json(kept: Sequence[Any], ordinal: int) -> Executor | None:
     -------
     Executor or None
         ``None`` if the cache has lost the machine code of a kernel.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If this is not such a plan.
-    DriverError
-        If the driver refuses a kernel.
     """
     roles, arch, workspace_bytes, given = kept
     launches, functions = [], []

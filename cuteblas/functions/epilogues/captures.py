@@ -59,13 +59,7 @@ class _Captures:
         self._seen: list[Any] = []
 
     def gather(self, function: FunctionType) -> None:
-        """Note what a function reads, and what those that it calls read.
-
-        Raises
-        ------
-        _Opaque
-            If some of it could change unnoticed.
-        """
+        """Note what a function reads, and what those that it calls read."""
         if _is_own(function) or any(x is function for x in self._seen):
             return
         self._seen.append(function)
@@ -214,14 +208,7 @@ _NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_B
 
 @lru_cache(maxsize=1024)
 def _reads(code: CodeType) -> tuple[_Read, ...]:
-    """What a function reads, its inner functions included.
-
-    Raises
-    ------
-    _Opaque
-        If it imports something, makes classes, writes global names, or inspects the objects that it
-        has.
-    """
+    """What a function reads, its inner functions included."""
     return tuple(dict.fromkeys(_walk(code)))
 
 

@@ -40,13 +40,7 @@ class Resolved(NamedTuple):
 
 def as_bound(epilogue: Any) -> Bound:
     """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of
-    a predefined one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is something else, if operands are missing, and for unknown names.
-    """
+    a predefined one."""
     if isinstance(epilogue, Bound):
         return epilogue
     if isinstance(epilogue, str):
@@ -95,11 +89,6 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
     inputs : mapping of str to tuple of int, optional
         The shapes of the operands ``a`` (..., m, k) and ``b`` (..., k, n), of which an epilogue may
         return reductions.
-
-    Raises
-    ------
-    TypeError, ValueError, OverflowError
-        One sentence on the first thing that is wrong.
     """
     epilogue = bound.epilogue
     _check_c(epilogue, beta, has_c)
@@ -228,12 +217,6 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     -------
     array, dict of array
         The result, and the auxiliary outputs by name: the given arrays where there are some.
-
-    Raises
-    ------
-    TypeError, ValueError, OverflowError
-        What :func:`~cuteblas.functions.epilogues.resolve` raises: whatever a kernel refuses is
-        refused here too.
     """
     epilogue, sums, named = bound.epilogue, acc.dtype, bound.epilogue.parameters
     alpha, beta = (np.asarray(x).astype(sums)[()] for x in (alpha, beta))

@@ -141,11 +141,6 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
         Types of everything.
     operands : mapping
         The operands by name, of which choices alone are looked at.
-
-    Raises
-    ------
-    TypeError, ValueError, OverflowError
-        If the function cannot be traced, or what it computes cannot be stored.
     """
     known: _Known | None = epilogue.known
     if known is None or not known.unchanged():

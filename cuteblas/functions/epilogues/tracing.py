@@ -282,14 +282,7 @@ class Reduction(_Opaque):
     @classmethod
     def of(cls, source: Traced | str, op: str, axis: Any, others: ByName,
            axes: tuple[int, ...] = (-1, -2)) -> Reduction:
-        """A reduction, checked.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For another axis, for further arguments, and for values that are not as large as the
-            result.
-        """
+        """A reduction, checked."""
         for name, value in others.items():
             if value not in (None, False):
                 raise TypeError(
@@ -351,13 +344,7 @@ def check_integer(value: Any, kind: np.dtype) -> None:
 
 
 def constant(value: Any, dtype: np.dtype) -> Node:
-    """A number as a node, rounded to its type.
-
-    Raises
-    ------
-    OverflowError
-        If an integer does not fit.
-    """
+    """A number as a node, rounded to its type."""
     name = value_type(dtype)
     kind = np.dtype(name)
     if isinstance(value, int) and not isinstance(value, bool) and kind.kind in "iu":
@@ -394,13 +381,7 @@ def _stand_in(x: Any) -> Any:
 
 
 def cast(x: Traced, dtype: np.dtype) -> Node:
-    """A value in another type.
-
-    Raises
-    ------
-    TypeError
-        If it is complex and the type is not.
-    """
+    """A value in another type."""
     if x.kind.kind == "c" and dtype.kind not in "cb":
         _refuse_complex(f"a value of type {dtype}")
     if x.node.op == "constant":
@@ -443,13 +424,7 @@ _UNNAMED = {"cast", "where", "real", "imag", "conj"}
 
 
 def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
-    """What a NumPy ufunc (or SciPy's ``erf`` or ``expit``) makes of values.
-
-    Raises
-    ------
-    TypeError
-        If graphs have no such function, or NumPy has none for these types.
-    """
+    """What a NumPy ufunc (or SciPy's ``erf`` or ``expit``) makes of values."""
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
     if ufunc is np.positive:
         x = as_traced(*inputs)

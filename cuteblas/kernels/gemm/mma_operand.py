@@ -159,13 +159,7 @@ class _Covered(LoopOperand):
 
 
 def mma_operand(block: GemmBlock, mode: int) -> LoopOperand:
-    """Operand A (mode 0) or B (1) of a kernel.
-
-    Raises
-    ------
-    CodegenError
-        If its tile does not divide among the threads.
-    """
+    """Operand A (mode 0) or B (1) of a kernel."""
     config = block.config
     return (_Covered if (config.a, config.b)[mode].covering else _Vectors)(block, mode)
 

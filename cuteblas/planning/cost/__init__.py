@@ -67,13 +67,7 @@ class Costs:
         return self.numbers[family]
 
     def changed(self, changes: Numbers) -> Costs:
-        """The same with some numbers changed.
-
-        Raises
-        ------
-        KeyError
-            For a number that there is not.
-        """
+        """The same with some numbers changed."""
         numbers = {family: dict(own) for family, own in self.numbers.items()}
         for family, own in changes.items():
             if unknown := own.keys() - numbers[family].keys():
@@ -114,11 +108,6 @@ def costs_from(text: str, name: str) -> Costs:
         Its text.
     name : str
         Its name, for messages.
-
-    Raises
-    ------
-    CostError
-        If it is no such file.
     """
     return _completed(_read(text, name, name), default_costs())
 

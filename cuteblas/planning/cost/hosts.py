@@ -139,11 +139,6 @@ def host_costs_from(text: str, name: str) -> HostCosts:
     ----------
     text, name : str
         Its text, and its name for messages.
-
-    Raises
-    ------
-    CostError
-        If it is no such file.
     """
     try:
         data = json.loads(text)

@@ -162,11 +162,6 @@ def plan_in_blocks(problem: GemmProblem, device: DeviceInfo,
         Where; its ``workspace_limit`` is the most that a plan may ask for.
     plan_of : callable
         Plans a product, or a block of it.
-
-    Raises
-    ------
-    NoRoom
-        If even small blocks need more.
     """
     whole = plan_of(problem, device)
     limit = device.workspace_limit

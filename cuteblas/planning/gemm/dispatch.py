@@ -184,13 +184,7 @@ def _estimated(plan: Plan, choice: Alternative) -> Plan:
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
-    """The families that compute a problem.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """The families that compute a problem."""
     rows, refused = list[Family](), f"{problem.variant} does not support it"
     for row in FAMILIES:
         if problem.precision in row.precisions and problem.variant in (None, row.name):

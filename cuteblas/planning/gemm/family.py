@@ -131,13 +131,6 @@ class Family:
             Overrules that of the least estimated time.
         **own
             What the family's ``made`` takes beside these.
-
-        Raises
-        ------
-        NoRoom
-            If the limit leaves too little room.
-        ValueError
-            If the kernel does not take the problem, or for more blocks than a grid can have.
         """
         if refused := self.why_not(problem, device):
             raise ValueError(f"{self.name} cannot compute this: {refused}")

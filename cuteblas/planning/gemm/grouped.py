@@ -217,11 +217,6 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     -------
     numpy.ndarray
         64-bit integers, to be copied into device memory; its address has the role ``table``.
-
-    Raises
-    ------
-    ValueError
-        If there are more or fewer mappings than problems.
     """
     problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr,assignment]
     if len(values) != len(problems):
@@ -268,14 +263,6 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     Plan
         Its launches take the address of role ``table``; :func:`table_of` makes it from the values
         of a call.
-
-    Raises
-    ------
-    TypeError
-        If kernels have no such element types.
-    ValueError
-        For alpha or beta in device memory, an unknown precision, a variant, or more blocks than a
-        grid can have.
     """
     groups: dict[tuple, list[Member]] = {}
     for index, p in enumerate(problem.problems):

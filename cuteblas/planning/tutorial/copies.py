@@ -42,13 +42,7 @@ _SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 
 
 def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
     """Mode M, contiguous in the target, mode N, contiguous in the source, and the offsets of the
-    first element in both.
-
-    Raises
-    ------
-    ValueError
-        If the problem is not a transpose of a matrix.
-    """
+    first element in both."""
     modes, source, target = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
@@ -197,15 +191,7 @@ def _split(modes: tuple[Mode, ...], item: int) -> tuple[Mode, Mode, tuple[Mode, 
 
 
 def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
-    """Plan a copy between two layouts whose rows are contiguous, by TMA alone.
-
-    Raises
-    ------
-    ValueError
-        For a problem that TMA does not take: on an older device, elements of 16 bytes, no common
-        contiguous mode, more than 5 modes, addresses, strides or rows that are not multiples of 16
-        bytes.
-    """
+    """Plan a copy between two layouts whose rows are contiguous, by TMA alone."""
     _check_device(problem, device)
     modes, *offsets = canonical_modes(problem)
     item = problem.itemsize
@@ -241,15 +227,7 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
 
 
 def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
-    """Plan a transpose of a matrix that TMA reads.
-
-    Raises
-    ------
-    ValueError
-        For a problem that is not a transpose of a matrix, or whose source TMA does not take: on an
-        older device, elements of 16 bytes, an address or a stride that is not a multiple of 16
-        bytes.
-    """
+    """Plan a transpose of a matrix that TMA reads."""
     _check_device(problem, device)
     m, n, (src_offset, dst_offset) = matrix_modes(problem)
     item = problem.itemsize

@@ -111,11 +111,6 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
         bfloat16 are summed in float32.
     device : DeviceInfo
         The device to plan for.
-
-    Raises
-    ------
-    ValueError
-        For other types, or extents that the tile does not divide.
     """
     name = f"gemm_{shape}{'_aligned' if aligned else ''}"
     if problem.a.dtype not in POLICIES or problem.b.dtype != problem.a.dtype:
@@ -126,13 +121,7 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
 
 def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """Plan an int8 product with an int32 result on dp4a: the largest policy that gives every
-    multiprocessor a block.
-
-    Raises
-    ------
-    ValueError
-        For other types, or K no multiple of 4.
-    """
+    multiprocessor a block."""
     types = problem.a.dtype, problem.b.dtype, problem.c.dtype
     if types != ("int8", "int8", "int32"):
         raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, "
@@ -239,12 +228,6 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
         What to compute; the types of A, B and C may differ.
     device : DeviceInfo
         The device to plan for.
-
-    Raises
-    ------
-    ValueError
-        If the kernel cannot sum the types, the extents do not divide for a kernel without
-        predicates, or the grid is too large.
     """
     # the order in which neighbouring threads own it
     facing = replace(oriented(problem, 0), purpose="C is M-major")
