@@ -72,9 +72,12 @@ PLANNERS: dict[type, Callable[..., Plan]] = {
 
 
 def planned(name: str, card: str) -> Plan:
-    """The plan of a problem on a card; ValueError for a precision that the card lacks."""
+    """The plan of a problem on a card, which has a hash, since executors are found by plans;
+    ValueError for a precision that the card lacks."""
     problem = problem_named(name)
-    return PLANNERS.get(type(problem), plan_contraction)(problem, CARDS[card])
+    plan = PLANNERS.get(type(problem), plan_contraction)(problem, CARDS[card])
+    assert isinstance(hash(plan), int)
+    return plan
 
 
 def _options(words: list[str]) -> dict[str, str]:

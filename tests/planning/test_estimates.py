@@ -118,6 +118,7 @@ def test_every_family_has_an_expected_time(name, card):
     assert 0 < found.seconds < 1 and found.bound in ("arithmetic", "memory traffic", "latency")
     assert found.seconds >= found.floor.seconds and " expected on " in time_words(plan, found)
     assert kernel_words(plan).startswith(plan.family)
+    assert {plan: found}[plan] is found         # as executors are found
 
 
 @pytest.mark.parametrize("name", variants())

@@ -91,7 +91,7 @@ class Part:
         Its tile.
     members : tuple of Member
         The rows.
-    first : list of int
+    first : tuple of int
         The words before the rows: the blocks before those of each member.
     start, row_words : int
         Where its part of the table starts, and how long a row is, in words.
@@ -105,7 +105,7 @@ class Part:
     family: str
     tile: Any
     members: tuple[Member, ...]
-    first: list[int]
+    first: tuple[int, ...]
     start: int
     row_words: int
     blocks: int
@@ -472,5 +472,5 @@ def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start:
     problems = [member.problem for member in members]
     kernel = family.kernel(_meet(problems), tile, max(map(gemm_span, problems)))
     first, blocks = first_blocks([_blocks(p, tile) for p in problems])
-    return Part(kernel, family.name, tile, members, first, start, word_offsets(kernel.row)[1],
+    return Part(kernel, family.name, tile, members, tuple(first), start, word_offsets(kernel.row)[1],
                 blocks, seconds)
