@@ -132,7 +132,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                     result = np.einsum(*operands)
                 else:
                     program = _programs.get(_key_of_arrays(operands[0], arrays))
-                    result = _on_host(operands, *arrays) if program is None else program(arrays)
+                    result = _on_host(operands, *arrays) if program is None else program(*arrays)
             else:
                 result = _on_host(operands, *arrays, optimize=optimize, out=out)
             _by_numpy.tick()
@@ -315,7 +315,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     text = operands[0] if type(operands[0]) is str else text_of(operands)
     every = arrays if out is None else [*arrays, out]
     if text is None or any(type(x) is not np.ndarray for x in every):
-        return _by_numpys_loops(operands, optimize, arguments, arrays, out)
+        return _by_numpys_loops(operands, optimize, arguments, *arrays, out=out)
     how: tuple[Any, ...] = ()
     if optimize is not False or arguments or out is not None:
         how = _key(optimize, arguments), out is not None and out.flags.writeable
@@ -327,7 +327,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
             if len(_programs) >= _MOST_PROGRAMS:
                 _programs.clear()
             _programs[key] = program
-    return program(arrays, out)
+    return program(*arrays, out=out)
 
 
 def _is_converted(x: Any) -> bool:
@@ -348,7 +348,7 @@ def _key(optimize: Any, arguments: ByName) -> Any:
 
 
 def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
-                     arrays: Sequence[Any], out: Any = None) -> Any:
+                     *arrays: Any, out: Any = None) -> Any:
     """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked
     for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
@@ -374,18 +374,13 @@ def _is_default(optimize: Any) -> bool:
     return optimize is False or (isinstance(optimize, str) and optimize == "auto")
 
 
-def _plain_loop(text: str, arguments: ByName, arrays: Sequence[Any], out: Any = None) -> Any:
-    """NumPy's plain loop over all indices."""
-    return np.einsum(text, *arrays, out=out, **arguments)
-
-
 def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
              arguments: ByName) -> Func:
     """What a call on NumPy arrays does, as a function of the arrays and ``out``: in pairs, by
     NumPy's plain loop, or what NumPy makes of it."""
     operands = text, *arrays
     by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
-    loop = partial(_plain_loop, text, arguments)
+    loop = partial(np.einsum, text, **arguments)                # over all indices
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories],

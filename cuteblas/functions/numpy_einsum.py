@@ -77,7 +77,7 @@ class _Loop:
 
 
 def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
-                 arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
+                 *arrays: np.ndarray, out: np.ndarray | None = None) -> Any:
     """NumPy's plain loop in a wider type, since that on float16 rounds sums on their way. ``out``,
     if there is one, shares no memory with the arrays."""
     with np.errstate(all="ignore"):
@@ -233,7 +233,7 @@ class Program:
         cast = sum(x.size for x in arrays if x.dtype != self.wide)
         return _CALL + cast + sum(_STEP + step.expected_ns(self.wide) for step in self.steps)
 
-    def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
+    def run(self, *arrays: np.ndarray, out: np.ndarray | None = None) -> Any:
         """The result. ``out``, if there is one, shares no memory with the arrays."""
         result = np.ndarray(self.shape, self.dtype, strides=self.strides) if out is None else out
         if not self.steps:
