@@ -311,7 +311,7 @@ class ndarray(_Base):
         return operator.index(data.get() if data.ndim == 0 and self.device != CPU else data)
 
     def _as_scalar(self, refusal: str) -> Any:
-        """NumPy's scalar of what would be one of NumPy's; of a GPU, which is waited for."""
+        """The element of an array without dimensions, as NumPy's scalar; waits for the GPU."""
         if self._data.ndim:
             raise TypeError(refusal)
         return copied_to(self._data, CPU)[()]

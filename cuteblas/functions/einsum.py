@@ -376,8 +376,8 @@ def _is_default(optimize: Any) -> bool:
 
 def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
              arguments: ByName) -> Func:
-    """What a call on NumPy arrays does, as a function of the arrays and ``out``: in pairs, by
-    NumPy's plain loop, or what NumPy makes of it."""
+    """The function of the arrays and ``out`` that computes a call on NumPy arrays: in pairs, by
+    NumPy's plain loop, or by NumPy's own ``einsum``."""
     operands = text, *arrays
     by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
     loop = partial(np.einsum, text, **arguments)                # over all indices

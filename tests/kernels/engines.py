@@ -168,7 +168,7 @@ class Cuda:
 
 
 def repeated(x: Strided, modes: Iterable[int]) -> Strided:
-    """What is first in some modes, in their other places too."""
+    """An array whose elements are the same along some modes: their stride is 0."""
     return replace(x, strides=tuple(0 if i in modes else s for i, s in enumerate(x.strides)))
 
 
@@ -204,7 +204,7 @@ def multiply_placed(engine, plan_for, a: Strided, b: Strided, c: Strided, *, alp
 def multiply(engine, plan_for, a: np.ndarray, b: np.ndarray, orders: str = "CCC", *,
              output: str | None = None, beta=0, repeat: tuple[str, Iterable[int]] | None = None,
              a_place=None, b_place=None, c_place=None, **how) -> Plan:
-    """The same of values that are put into memory; C is poisoned, and so is what is around it."""
+    """A product of values that are put into memory, whose C and surroundings are poisoned."""
     dtype = output or a.dtype.name
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
     before = (random(np.random.default_rng(9), shape, dtype) if beta

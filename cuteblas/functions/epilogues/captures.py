@@ -208,7 +208,7 @@ _NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_B
 
 @lru_cache(maxsize=1024)
 def _reads(code: CodeType) -> tuple[_Read, ...]:
-    """What a function reads, its inner functions included."""
+    """The names that a function and its inner functions read."""
     return tuple(dict.fromkeys(_walk(code)))
 
 

@@ -267,8 +267,8 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
 
 def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node,
                auxiliary: ByName) -> Trace:
-    """The trace of what a function returned: decides types, and the memory of values that are
-    reduced."""
+    """The trace of a function from the values that it returned: decides their types, and the memory
+    of values that are reduced."""
     given = dict(key.outputs)
 
     def type_of_array(name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:

@@ -155,7 +155,7 @@ class BatchedSide:
     held : tuple of int
         Strides of its modes in shared memory; 0 for those that it lacks.
     box : tuple of int
-        What a block has of it: rows, columns and matrices.
+        Rows, columns and matrices that a block has of it.
     conj : bool
         Whether elements are conjugated as they are read.
     """
@@ -524,7 +524,7 @@ class _Whole:
         k.fill(self.total)
 
     def _box(self, side: BatchedSide) -> Box:
-        """What a thread has of an operand."""
+        """The rows, columns and matrices of an operand that a thread has."""
         rows, columns, _matrices = side.box
         return rows, columns, self._config.tile.whole
 

@@ -92,7 +92,7 @@ class RingConfig:
 
     @property
     def depth(self) -> int:
-        """K of a stage, of what tensor cores multiply."""
+        """K of a stage, in elements that tensor cores multiply."""
         return depth_of(self.multiplied)
 
     @property

@@ -765,7 +765,7 @@ class _Fold:
         return found
 
     def to_all(self, total: Tensor) -> None:
-        """Every thread gets the largest of what its rows have."""
+        """Every thread gets the largest value of its rows."""
         if self._parts == 1 and self._config.cluster == 1:
             self._in_warps(total, "max")
             return

@@ -67,7 +67,7 @@ class Costs:
         return self.numbers[family]
 
     def changed(self, changes: Numbers) -> Costs:
-        """The same with some numbers changed."""
+        """These costs with some numbers changed."""
         numbers = {family: dict(own) for family, own in self.numbers.items()}
         for family, own in changes.items():
             if unknown := own.keys() - numbers[family].keys():

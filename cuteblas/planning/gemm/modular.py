@@ -167,7 +167,7 @@ class _Surveyed:
                 for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
 
     def known(self, matrix: int = 0, row: int = 0) -> dict[str, Argument]:
-        """What is known of the rows from one of a matrix on."""
+        """Where norms, lowest bits and exponents of rows are, from a row of a matrix on."""
         first = row + matrix * sum(self.side.row_strides[-1:])
         return {"Q": place(self.norms, 8 * first), "D": place(self.lowest, 4 * first),
                 "E": place(self.exponents, 4 * first)}
