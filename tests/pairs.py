@@ -56,7 +56,7 @@ def each_value(rows: list[Row]) -> list[Row]:
         values = [times[value] for value in enumerate(row)]
         return values.count(0), sum(not times[pair] for pair in _pairs(row)), -sum(values)
 
-    while worth(row := max(rows, key=worth))[0]:
+    while worth(row := max(rows, key=worth))[0] or not taken:
         taken.append(row)
         times.update(enumerate(row))
         times.update(_pairs(row))

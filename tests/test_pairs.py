@@ -32,3 +32,4 @@ def test_each_value_is_in_the_smaller_sample(extents):
 def test_what_is_asked_for_alone_is_run():
     assert pairs.sample([(3, 1, 2)]) == [(3, 1, 2)] and pairs.sample([]) == []
     assert pairs.each_value([(3, 1, 2)]) == [(3, 1, 2)]
+    assert pairs.each_value([()]) == pairs.sample([()]) == [()]         # of a test without parameters
