@@ -1,8 +1,8 @@
 """Tests of kernels and of BLAS routines run a sample of the product of their parameters.
 
 On a GPU each two values meet. The emulator, for which almost every case compiles kernels of its
-own, runs each value once, and as many pairs as that allows; which pairs of properties all families
-of kernels share are in tests/kernels/test_products.py. ``pytest --product`` runs the whole product.
+own, runs each value once, and as many pairs as that allows. tests/kernels/test_products.py has
+the properties that all families of products share. ``pytest --product`` runs the whole product.
 A list of cases in one ``parametrize`` is one parameter.
 """
 

@@ -33,7 +33,13 @@ _VERSIONS = frozenset({"2021.12", "2022.12", "2023.12", "2024.12"})
 
 
 def _array_namespace(self: ndarray, /, *, api_version: str | None = None) -> ModuleType:
-    """The functions of the Array API standard for these arrays."""
+    """The functions of the Array API standard for these arrays.
+
+    Raises
+    ------
+    ValueError
+        For an unknown version, in NumPy's words.
+    """
     if api_version is not None and api_version not in _VERSIONS:
         raise ValueError(f'Version "{api_version}" of the Array API Standard is not supported.')
     from . import namespace

@@ -21,7 +21,7 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "m
 
 
 def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
-    """Operands as CuPy takes them: arrays in place of lists."""
+    """Operands for CuPy, with arrays instead of lists."""
     made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in inputs])
     if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")

@@ -56,6 +56,11 @@ class ndarray(_Base):
     data : numpy.ndarray or cupy.ndarray
         It is wrapped without a copy. :func:`cuteblas.asarray` converts other objects.
 
+    Raises
+    ------
+    TypeError
+        If ``data`` is anything else.
+
     Examples
     --------
     >>> import numpy as np, cuteblas
@@ -136,7 +141,14 @@ class ndarray(_Base):
 
     def view(self, /, *arguments: Any, **named: Any) -> ndarray:
         """A view of the same memory with another element type: ``view([dtype][, type])``; this
-        class is a valid ``type``."""
+        class is a valid ``type``.
+
+        Raises
+        ------
+        TypeError
+            On a GPU for a subclass of NumPy's array or for Python's objects, which CuPy's arrays
+            cannot be or hold.
+        """
         arguments = tuple(x for x in arguments if x is not ndarray)
         named = {name: x for name, x in named.items() if x is not ndarray}
         if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values())
@@ -148,7 +160,13 @@ class ndarray(_Base):
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
         """The elements as a NumPy array. Their type is left to NumPy, which casts what comes back
-        as strictly as it casts its own."""
+        as strictly as it casts its own.
+
+        Raises
+        ------
+        TypeError
+            If they are on a GPU: nothing is moved unless that is said.
+        """
         if self.device != CPU:
             raise TypeError(
                 'Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first; '
@@ -215,6 +233,11 @@ class ndarray(_Base):
             ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``.
         stream : cupy.cuda.Stream, optional
             The stream that copies elements from or to a GPU; by default CuPy's current one.
+
+        Raises
+        ------
+        ValueError
+            If there is no such device, and for a stream without a GPU.
         """
         device = checked_device(device)
         if stream is None:

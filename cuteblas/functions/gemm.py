@@ -40,8 +40,8 @@ SOURCE = "c"
 
 
 class GemmArguments(NamedTuple):
-    """A product: of what, what it computes besides ``A B``, how, and where the result goes; checked
-    by the caller.
+    """A product whose arguments the caller has checked: operands, scalars, epilogue, algorithm and
+    where the result goes.
 
     Attributes
     ----------

@@ -114,7 +114,7 @@ class Side(NamedTuple):
     operand : Operand
         The operand.
     role : str
-        Its memory.
+        The role of the memory that it is in.
     rows, k : int
         Extents of a matrix.
     batch : tuple of int

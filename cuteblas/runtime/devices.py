@@ -86,8 +86,8 @@ def available() -> bool:
 
 
 def start_driver() -> None:
-    """Initialise the driver. Imports of other threads would stop for the tenth of a second that this
-    takes, with the interpreter's lock in their hands."""
+    """Initialise the driver. An import in another thread would wait for the tenth of a second that
+    this takes, and hold the interpreter's lock meanwhile."""
     with suppress(DriverError):
         driver_function("cuInit", ctypes.c_uint)(0)
 
@@ -95,7 +95,7 @@ def start_driver() -> None:
 def load_compiler() -> None:
     """Load NVRTC, if it is an installed package, before CuPy's import does by ``ctypes``, which
     would keep the interpreter meanwhile. Its built-in functions come first: a library without a
-    run path (13.0.48) finds them by name only where they are loaded already."""
+    run path (13.0) finds them by name only where they are loaded already."""
     found = find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
         for name in "libnvrtc-builtins.so.*", "libnvrtc.so.*":

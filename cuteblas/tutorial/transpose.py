@@ -71,7 +71,7 @@ def swizzled(item: int) -> ComposedLayout:
 
 @dataclass(frozen=True)
 class TutorialTransposeConfig:
-    """What a transpose of the tutorial is specialised on.
+    """The configuration of a transpose of the tutorial.
 
     Attributes
     ----------

@@ -532,7 +532,7 @@ def test_exceptions_of_signals_reach_the_program():
     small, expected, before = X[:8, :8], (X[:8, :8] @ X[:8, :8],
                                           X @ X), signal.signal(signal.SIGALRM, handler)
     cuteblas.install(numpy=True)
-    gc.disable()                        # what is raised in callbacks of gc, as hypothesis has, is lost
+    gc.disable()            # Python drops exceptions in callbacks of gc, of which hypothesis has one
     try:
         seen, random = 0, np.random.default_rng(0)
         for delay in random.uniform(5e-6, 300e-6, 300):

@@ -1,7 +1,7 @@
-"""What every family of products has to do, sampled as BLIS's testsuite samples its parameters:
+"""Properties of every family of products, sampled as BLIS's testsuite samples its parameters:
 types, extents, orders, strides, scalars, batches and conjugation, into poisoned memory.
 
-What is special about a family is in its own file.
+Each family has a file of its own for tests that no other one needs.
 """
 
 from __future__ import annotations

@@ -424,7 +424,7 @@ _UNNAMED = {"cast", "where", "real", "imag", "conj"}
 
 
 def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
-    """What a NumPy ufunc (or SciPy's ``erf`` or ``expit``) makes of values."""
+    """Apply a NumPy ufunc (or SciPy's ``erf`` or ``expit``) to traced values."""
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
     if ufunc is np.positive:
         x = as_traced(*inputs)

@@ -36,8 +36,8 @@ divides them."""
 
 @dataclass(frozen=True)
 class GemmModularConfig(RingConfig):
-    """What a ``gemm_modular`` kernel is specialised on; of a ``triangle`` there are residues in
-    whole squares of tiles.
+    """The configuration of a ``gemm_modular`` kernel; with a ``triangle`` it writes residues in whole
+    squares of tiles.
 
     Attributes
     ----------

@@ -77,7 +77,7 @@ _Span = tuple[float, float, float]
 
 
 def _spans(grid: Grid, width: float, height: float) -> tuple[_Span, _Span]:
-    """What a grid takes across and down, of cells of a width and a height."""
+    """The space of a grid across and down, for cells of a width and a height."""
     rows = len(grid.cells)
     notes = max((_text_width(note.removeprefix("!"), AXIS_FONT) for note in grid.row_notes),
                 default=0)
@@ -138,7 +138,7 @@ def _columns(grid: Grid) -> int:
 
 
 def _largest(spans: list[_Span]) -> _Span:
-    """What a row or a column of grids takes."""
+    """The largest space of grids in a row or a column."""
     return tuple(map(max, zip(*spans, strict=True))) if spans else (0, 0, 0)
 
 
