@@ -1,5 +1,4 @@
-"""The devices of this machine. Nothing here allocates device memory, and CuPy is imported by the
-first query only."""
+"""The devices of this machine, without device memory; the first query imports CuPy."""
 
 from __future__ import annotations
 
@@ -64,7 +63,6 @@ def _why_unavailable() -> str | None:
 
 
 def require_gpu(what: str) -> None:
-    """Refuse what needs a GPU where there is none."""
     if (reason := why_unavailable()) is not None:
         raise MissingDependency(f"{what} cannot work here: {reason}")
 
@@ -86,16 +84,15 @@ def available() -> bool:
 
 
 def start_driver() -> None:
-    """Initialise the driver. An import in another thread would wait for the tenth of a second that
-    this takes, and hold the interpreter's lock meanwhile."""
+    """Initialise the driver, before an import would hold the interpreter's lock meanwhile."""
     with suppress(DriverError):
         driver_function("cuInit", ctypes.c_uint)(0)
 
 
 def load_compiler() -> None:
-    """Load NVRTC, if it is an installed package, before CuPy's import does by ``ctypes``, which
-    would keep the interpreter meanwhile. Its built-in functions come first: a library without a
-    run path (13.0) finds them by name only where they are loaded already."""
+    """Load NVRTC before CuPy does, which would hold the interpreter; its built-in functions
+    first."""
+    # A library without a run path (13.0) finds them only where they are loaded.
     found = find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
         for name in "libnvrtc-builtins.so.*", "libnvrtc.so.*":
@@ -105,9 +102,8 @@ def load_compiler() -> None:
 
 
 def create_context() -> None:
-    """Create the context of the first device, which takes a tenth of a second: by the driver
-    itself, so that CuPy is imported meanwhile. Whatever it refuses, CuPy finds out in its own
-    words."""
+    """Create the first device's context, by the driver: CuPy is imported in that tenth of a
+    second."""
     with suppress(DriverError):
         device, context = ctypes.c_int(), ctypes.c_void_p()
         out = ctypes.c_void_p
