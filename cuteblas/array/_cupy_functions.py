@@ -61,8 +61,7 @@ _IGNORED_BY_METHODS = {"sort": ("kind", "stable"), "astype": ("subok",)}
 
 def by_cupy(function: Func, ours: Func | None,
             arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
-    """A function of NumPy on CuPy arrays, one of which is ``some``; ``NotImplemented`` without
-    one."""
+    """NumPy's function on CuPy arrays such as ``some``; ``NotImplemented`` if CuPy has none."""
     own = ours or _OWN.get(function)
     theirs = () if own else _theirs(function)
     if not (own or theirs):
@@ -157,7 +156,6 @@ def _make_arrays(given: BoundArguments, function: Func) -> None:
 
 
 def _called(function: Func, theirs: Func, given: BoundArguments) -> Any:
-    """Call CuPy's function with what NumPy's was given, by CuPy's names."""
     for name, value in [*given.arguments.items()]:
         if _makes_no_difference(name, value):
             del given.arguments[name]
@@ -251,13 +249,11 @@ def _is_plain(x: Any) -> bool:
 
 
 def _makes_no_difference(name: str, value: Any) -> bool:
-    """Whether an argument may be left out."""
     return value is _UNSET or (isinstance(value, (bool, str, type(None)))
                                     and value in _WITHOUT_EFFECT.get(name, ()))
 
 
 def _as_numpys(function: Func, result: Any) -> Any:
-    """A result of the type that NumPy's function returns."""
     if function in _BOOLS:
         return bool(result)
     if function in _TUPLES and type(result) is list:
@@ -271,7 +267,6 @@ def _as_numpys(function: Func, result: Any) -> Any:
 
 @cache
 def _named_tuple(function: Func) -> Func | None:
-    """The named tuple that a function of ``numpy.linalg`` returns."""
     if function not in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet,
                         np.linalg.svd):
         return None
@@ -301,7 +296,6 @@ def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
           max: Any = None, dtype: Any = None, **named: Any) -> Any:
-    """``numpy.clip``, whose bounds have two names."""
     low, high = (other if bound is None or bound is _UNSET else bound
                  for bound, other in ((a_min, min), (a_max, max)))
     low, high = (cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
@@ -435,7 +429,6 @@ _OWN: dict[Func, Func] = {
 # -- methods ---------------------------------------------------------------------------------------
 def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...],
                    named: dict[str, Any]) -> Any:
-    """A method of NumPy's arrays on a CuPy array, with NumPy's arguments."""
     if name in _METHODS:
         return by_cupy(getattr(np, name), None, (data, *arguments), named, data)
     ignored = _IGNORED_BY_METHODS.get(name, ())
@@ -480,7 +473,6 @@ def _is_of_one_element(key: Any, ndim: int) -> bool:
 
 
 def _element_of(value: Any, dtype: np.dtype) -> Any:
-    """What NumPy makes of a sequence that is to be one element."""
     element = np.zeros(1, dtype)
     element[0] = value
     return element[0]

@@ -68,7 +68,6 @@ def of_anything(library: Any, make: Func, a: Any, dtype: Any = None) -> Any:
 
 @cache
 def ours_by_numpys() -> dict[Any, Func]:
-    """Our functions by those of NumPy."""
     pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg))
              for name in package.__all__ if callable(theirs := getattr(library, name, None))
              and callable(ours := getattr(package, name)))

@@ -127,7 +127,6 @@ def _elements(arguments: Iterable[Any]) -> int:
 
 
 def _have_blas(arguments: Iterable[Any]) -> bool:
-    """Whether all arrays have types for which NumPy has a BLAS."""
     for x in arguments:
         kind = type(x)
         if (x.dtype.char not in _BLAS_TYPES) if kind is _NDARRAY else kind in (tuple, list) and not _have_blas(x):
@@ -219,7 +218,6 @@ FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS, 0),
                for name, ours in _PRODUCTS_BY_NAME.items()],
              *[Function(f"numpy.{name}", ours, _elements, 1 << 12, 1,
                         foreign=frozenset({"out", "variant"})) for name, ours in _COPIES.items()]]
-"""The attributes that are replaced."""
 
 
 def link() -> None:

@@ -171,8 +171,7 @@ class Loop:
 
 # -- exceptions of signals -------------------------------------------------------------------------
 def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
-    """The function without the check for signals before its first statement, where no ``try``
-    helps."""
+    """The function without the check for signals before its first statement."""
     # Python makes the check in RESUME, unless its argument says that the function goes on after an
     # ``await`` (3).
     from dis import opmap

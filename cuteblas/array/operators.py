@@ -145,7 +145,6 @@ def _of_elements(compare: _Operator) -> _Operator:
 
 
 def define_operators() -> None:
-    """Give the class Python's arithmetic, bitwise and comparison operators, and products."""
     arithmetic = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
                   "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power,
                   "lshift": np.left_shift, "rshift": np.right_shift, "and": np.bitwise_and,

@@ -427,7 +427,6 @@ class flatiter:
             data[...] = flat.reshape(data.shape)
 
     def copy(self) -> ndarray:
-        """The elements as a 1-D array."""
         return wrap(self.base._data.flatten())
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
@@ -514,8 +513,7 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
 
 def call_on_data(call: Func, name: str, arguments: tuple[Any, ...],
                  named: dict[str, Any], *owner: ndarray) -> Any:
-    """Call a function on what our arrays wrap, and wrap its result; given arrays come back as
-    given."""
+    """Call a function on what our arrays wrap, wrap its result, and return given arrays."""
     # nothing to look for
     if len(arguments) == 1 and not (named or owner) and type(x := arguments[0]) is ndarray:
         result = call(x._data)
@@ -577,7 +575,6 @@ def _define_members() -> None:
 
 
 def _method(data: Any, name: str) -> Func:
-    """A method of the wrapped array that takes NumPy's arguments."""
     if type(data) is np.ndarray:
         return getattr(data, name)
     from ._cupy_functions import method_by_cupy

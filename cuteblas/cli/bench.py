@@ -98,7 +98,6 @@ def configure(
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong."""
     which = selected(options, Selection)
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")
@@ -170,7 +169,6 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
 
 
 def verdict(figures: Mapping[str, list[Row]]) -> int:
-    """Name the wrong results; 1 if there are any."""
     wrong = [row["case"] for rows in figures.values() for row in rows if not row.get("right", True)]
     if wrong:
         print(f"\nWRONG results: {', '.join(wrong)}")
@@ -235,7 +233,6 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 """By key of a row: the heading, and how a value is printed."""
 
 WIDTHS = {"case": 41, "kernel": 12}
-"""Characters of the columns that hold text."""
 
 
 def _line(cells: Mapping[str, str]) -> str:

@@ -148,7 +148,6 @@ def alternatives_of(sample: Sample, device: DeviceInfo) -> list[Alternative]:
 def choice_of(
     sample: Sample, alternatives: Sequence[Alternative]
 ) -> Callable[[DeviceInfo], Alternative]:
-    """Planning's choice by the numbers of a device."""
     problem = sample.problem
     if isinstance(problem, CopyProblem):
         return lambda device: min(alternatives, key=lambda each: each.seconds(device))
@@ -230,7 +229,6 @@ def ends(seconds: float) -> tuple[float, float]:
 
 
 def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measured]:
-    """Measure as many problems as there is time for."""
     start, problems = perf_counter(), list[Measured]()
     tasks = (task_of(sample, machine.device) for sample in samples)
     for task, times in timings(machine, "calibrate", tasks, len(samples), end):
@@ -325,8 +323,6 @@ def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> 
 
 # -- a card ----------------------------------------------------------------------------------------
 class Card:
-    """The current GPU; a context manager."""
-
     def __init__(self, device: DeviceInfo):
         self.device = device
         self._gpu, self._workers = Gpu(), Workers(spared=1)
@@ -348,8 +344,7 @@ class Card:
 
     def times(self, sample: Sample, alternatives: Sequence[Alternative],
               plans: Sequence[Made]) -> list[float | None]:
-        """Times of plans, side by side; ``None`` for one that the device or the compiler
-        refuses."""
+        """Times of plans, side by side; ``None`` for one that device or compiler refuses."""
         if (addresses := self._addresses(sample)) is None:
             return [None] * len(plans)
         stream, calls = self._xp.cuda.get_current_stream().ptr, dict[int, Callable[[], None]]()
@@ -368,8 +363,7 @@ class Card:
         return [by_index.get(index) for index in range(len(plans))]
 
     def _addresses(self, sample: Sample) -> tuple[int, ...] | None:
-        """Addresses of operands with normal or small numbers, and of the result; ``None`` if too
-        large."""
+        """Addresses of operands of normal or small numbers, and of the result, or ``None``."""
         tensors, most = list(sample.problem.tensors), self._most[type(sample.problem)]
         # slices and reversed axes reach further than their elements
         reach = max(item * (1 + sum((n - 1) * max(0, stride) for n, stride in modes))

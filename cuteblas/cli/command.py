@@ -26,7 +26,6 @@ __all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "command_line", "
            "ended", "positive", "print_about", "refusals", "refuse_unwritable"]
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
-"""What was called, for messages."""
 
 INTERRUPTED, UNREAD = 130, 141
 # RuntimeError: CUDA's, the emulator's, RecursionError

@@ -205,7 +205,6 @@ def _route(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 # -- kinds of calls --------------------------------------------------------------------------------
 def frozen(x: Any, addresses: list[int]) -> Any:
-    """An argument without the elements of its arrays."""
     address = (
         x.__array_interface__["data"][0]
         if isinstance(x, np.ndarray)
@@ -221,7 +220,6 @@ def frozen(x: Any, addresses: list[int]) -> Any:
 
 
 def made(machine: Any, x: Any, arrays: list[Any]) -> Any:
-    """The argument that was frozen, with random elements."""
     if isinstance(x, _Array):
         arrays.append(array(machine, x.memory, None if x.same is None else arrays[x.same]))
         return arrays[-1]

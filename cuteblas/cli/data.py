@@ -62,8 +62,7 @@ def _corner(x: np.ndarray) -> np.ndarray:
 
 
 def _digits() -> Task:
-    """Products of all pairs of pixels, centred: their Gram matrix is the digits' kernel of degree
-    2."""
+    """Products of all pairs of pixels, centred: the digits' kernel matrix of degree 2."""
     if find_spec("sklearn") is None:
         raise CommandError(
             f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"

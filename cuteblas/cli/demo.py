@@ -54,7 +54,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the demonstration; 1 if a result is wrong."""
     reason = runtime.why_unavailable()
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
@@ -81,7 +80,6 @@ def run(options: Namespace) -> int:
 
 
 def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
-    """Multiply and grade; on a GPU beside its library."""
     print(reflowed(f"\nMultiply: {work.product}"))
     result = machine.get(matmul(a, b))
     graded = grade(work.a, work.b, result)

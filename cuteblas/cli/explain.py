@@ -141,8 +141,7 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
 
 
 def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes in ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what follows a
-    colon."""
+    """The shapes in ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with its colon's rest."""
     tight = text
     for pattern, replacement in _TIGHT:
         tight = re.sub(pattern, replacement, tight)

@@ -73,8 +73,7 @@ def _facts(x: np.ndarray) -> Any:
 
 
 def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
-    """The largest error in units of u times ``size``; infinite for misplaced infinities and
-    NaNs."""
+    """The largest error in u times ``size``; infinite for misplaced infinities and NaNs."""
     # Elements whose terms exceed the type's largest number say nothing: whether they overflow is a
     # matter of order.
     facts = _facts(c)

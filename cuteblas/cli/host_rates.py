@@ -60,7 +60,6 @@ def _matrix(n: int, name: str, seed: int) -> np.ndarray:
 
 
 def _on_gpu(a: np.ndarray, b: np.ndarray) -> float:
-    """Multiplications in a second of matrices that are there."""
     import cupy
 
     x, y = cupy.asarray(a), cupy.asarray(b)

@@ -35,7 +35,6 @@ class Host:
         return np.asarray(x)
 
     def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds by the wall clock."""
         start = perf_counter()
         for _ in range(times):
             call()
@@ -86,8 +85,7 @@ class Gpu:
         return cuda.get_elapsed_time(start, stop) * 1e-3
 
     def host_interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds of the host for that many calls; the device starts idle and is not waited
-        for."""
+        """Seconds of the host for these calls; the device starts idle and is not waited for."""
         self.rival.cuda.get_current_stream().synchronize()
         return Host().interval(call, times)
 

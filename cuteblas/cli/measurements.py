@@ -90,7 +90,6 @@ def product_cases(
 def operands(
     xp: Any, case: str, fill: Callable[[Any, tuple[int, ...], str, int], Any]
 ) -> Iterator[Any]:
-    """Both operands of a product."""
     dtype, size, orders = case.split()
     m, n, k = map(int, size.split("x"))
     for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)):
@@ -101,7 +100,6 @@ def operands(
 def multiplied(
     machine: Any, which: Selection, case: str, a: Any, b: Any, seconds: float = inf
 ) -> Iterator[Row]:
-    """A row for each of the kernels that are selected."""
     xp = machine.rival
     c, d = (xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype) for _ in range(2))
     if has_kernels(a.dtype):
@@ -166,7 +164,6 @@ def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
 
 
 def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:
-    """A row for each of the kernels that are selected."""
     xp, case = machine.rival, f"{dtype} {size}"
     x = random_array(xp, size.memory(), dtype, 0)
     array = xp.empty(size.extents, x.dtype) if size.beyond else x

@@ -1,5 +1,4 @@
-"""Progress of a long command on stderr, if it is a terminal: tqdm's bar, or a line now and
-then."""
+"""Progress of a long command on a terminal's stderr: tqdm's bar, or a line now and then."""
 
 from __future__ import annotations
 

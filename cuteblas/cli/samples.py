@@ -19,7 +19,6 @@ __all__ = ["NUMBERS_BYTES", "Sample", "copied", "numbers", "product", "sample_na
            "usual_samples"]
 
 NUMBERS_BYTES = 1 << 24
-"""Bytes of :func:`numbers`."""
 
 _PRODUCT = re.compile(r"(\w+) (?:(\d+)x)?(\d+)x(\d+)x(\d+) ([NT]{3})(?: by (\w+))?")
 _COPY = re.compile(r"(\w+) (\S+)(?: of rows of (\d+))?(?: with axis (\d+) reversed)?")

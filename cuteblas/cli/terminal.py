@@ -12,7 +12,6 @@ from textwrap import fill, wrap
 __all__ = ["Paint", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
 
 Paint = Callable[[str, int], str]
-"""Colours a text by a number."""
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _NARROWEST, _WIDEST = 40, 100
@@ -21,8 +20,7 @@ _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
 def paint() -> Paint:
-    """Colours on a terminal; plain text in files and pipes, dumb terminals and with
-    ``NO_COLOR``."""
+    """Colours on a terminal; plain text in files, pipes, dumb terminals, with ``NO_COLOR``."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
     return lambda text, number: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{text}\x1b[0m"

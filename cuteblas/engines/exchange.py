@@ -22,8 +22,7 @@ class Abandoned(Exception):
 
 
 class Exchange:
-    """The panels of one operand, with positive strides, on all devices; each tile needs another
-    one."""
+    """The panels of one operand on all devices, each for one tile; strides are positive."""
 
     def __init__(self, operand: np.ndarray, devices: Sequence[int], tiles: Sequence[Tile]):
         self._operand, self._devices, self._tiles = operand, tuple(devices), tuple(tiles)

@@ -45,8 +45,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """Where an operand or the result is: gapless ``parts`` along ``axis``; ``read`` if C is an
-    operand."""
+    """Where an operand or C is: gapless ``parts`` along ``axis``; ``read`` if C is read."""
 
     axes: tuple[str, ...]
     axis: str
@@ -63,8 +62,7 @@ class Held:
 
 
 class Piece(NamedTuple):
-    """What one shard has of a panel: the box ``inside`` it and ``within`` the panel; equal ``key``
-    for the same box."""
+    """A shard's part of a panel: the box ``inside`` it and ``within`` the panel, by ``key``."""
 
     shard: int
     device: int
@@ -146,8 +144,6 @@ class Extents(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """Where A, B and C are."""
-
     a: Held
     b: Held
     c: Held
@@ -162,8 +158,7 @@ class Cost(NamedTuple):
 
     @classmethod
     def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
-        """From the time of all and of half of the columns: two halves prepare the first operand
-        twice."""
+        """From the time of all and of half the columns: halves prepare one operand twice."""
         again = max(0.0, 2 * half - whole)
         return cls(whole, min(again / first, whole / (2 * (first + second))))
 
@@ -211,8 +206,6 @@ def _grids(extents: Extents, count: int) -> Iterator[dict[str, int]]:
 
 @dataclass(frozen=True)
 class _Product:
-    """What is divided, among which devices."""
-
     extents: Extents
     held: Operands
     devices: tuple[int, ...]
@@ -255,7 +248,6 @@ class _Product:
                 for name, panel in zip(AXES, self.panels(tile), strict=True)}
 
     def seconds(self, tile: Tile) -> float:
-        """The time of a tile on a device that has all that it needs."""
         return self.cost.of(self.extents, *(self.extents.length(tile, axis)
                                             for axis in ("batch", "m", "n"))) + _LAUNCHES
 
@@ -271,8 +263,7 @@ class _Product:
 
 
 class _Course:
-    """Tiles of all devices while operands arrive and results leave: what is begun, and when it
-    ends."""
+    """Tiles of all devices, operands that arrive and results that leave, in time."""
     # A piece comes from its shard or a device that has it, over the fastest link, then from the
     # one that passed it on least: it leaves a group of devices with faster links once. Only one
     # copy at a time leaves a device by links of one rate.
@@ -446,8 +437,7 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
-    """What needs the device's own part of an operand, and the rest: what comes after, then
-    before."""
+    """What needs the device's own part of an operand, and what comes after it, then before."""
     for one in product.held[:2]:
         own = [part for part in one.parts if part.device == device]
         if one.axis == axis and len(one.parts) > len(own) == 1:

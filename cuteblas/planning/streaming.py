@@ -1,5 +1,4 @@
-"""The pieces, panels and order in which host arrays move through a GPU (by
-``runtime/ring.py``)."""
+"""Pieces, panels and order of host arrays that move through a GPU (by ``runtime/ring.py``)."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ __all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "
            "schedule"]
 
 Box = tuple[int | slice, ...]
-"""The indices of a part of an array."""
 
 
 def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Box, int]]:
@@ -77,12 +75,10 @@ class Extents:
 
     @property
     def a(self) -> int:
-        """The bytes of A that move."""
         return 0 if self.a_kept else self.m * self.k * self.a_bytes * self.others * (self.batch if self.a_batch else 1)
 
     @property
     def b(self) -> int:
-        """The bytes of B that move."""
         batch = self.batch if self.b_batch else 1
         return 0 if self.shared or self.b_kept else self.n * self.k * self.b_bytes * self.others * batch
 
@@ -119,8 +115,7 @@ _LAUNCHED = 1e-4                # seconds of the host for a tile
 
 
 def schedule(x: Extents, limit: int) -> Schedule | None:
-    """The tiles that move the fewest bytes within a limit of device memory; ``None`` if none
-    do."""
+    """The tiles that move the fewest bytes within a limit of device memory, or ``None``."""
     # What fits is divided into panels of rows, columns or the batch, so that results come back
     # while operands arrive, with the other operand there from the beginning.
     if 2 * (x.a + x.b) + x.c <= limit:                  # some kernels want copies of their operands
@@ -173,8 +168,7 @@ def _grain(x: Extents) -> int:
 
 @lru_cache(maxsize=1024)
 def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
-    """The panels of a product that fits, of operands that move, unless the result is much
-    smaller."""
+    """The panels of a product that fits, of operands that move unless C is much smaller."""
     if x.a_kept and x.b_kept and x.batch == x.others == 1 and x.seconds:
         return _graded(x)
     if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:

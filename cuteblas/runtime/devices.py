@@ -90,8 +90,7 @@ def start_driver() -> None:
 
 
 def load_compiler() -> None:
-    """Load NVRTC before CuPy does, which would hold the interpreter; its built-in functions
-    first."""
+    """Load NVRTC, its built-in functions first, before CuPy would hold the interpreter."""
     # A library without a run path (13.0) finds them only where they are loaded.
     found = find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
@@ -102,8 +101,7 @@ def load_compiler() -> None:
 
 
 def create_context() -> None:
-    """Create the first device's context, by the driver: CuPy is imported in that tenth of a
-    second."""
+    """Create the first device's context by the driver, while CuPy is imported."""
     with suppress(DriverError):
         device, context = ctypes.c_int(), ctypes.c_void_p()
         out = ctypes.c_void_p

@@ -80,8 +80,6 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
 
 
 class _FloatInfo:
-    """What ``numpy.finfo`` says, with numbers of Python."""
-
     __slots__ = ("_info",)
 
     def __init__(self, info: np.finfo):
@@ -97,5 +95,4 @@ class _FloatInfo:
 
 @cache
 def _compatible(library: str, part: str) -> Any:
-    """The namespace of array-api-compat for NumPy or CuPy."""
     return import_module(f"array_api_compat.{library}" + (f".{part}" if part else ""))

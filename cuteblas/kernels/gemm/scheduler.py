@@ -41,7 +41,6 @@ class Work:
     later: Condition
 
     def steps(self, k: KernelBuilder) -> AbstractContextManager[IntLike]:
-        """A loop over the tiles along K."""
         return k.loop("k_tile", self.end, start=self.first)
 
     def count(self, k: KernelBuilder) -> IntLike:

@@ -33,8 +33,7 @@ _UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0
 
 @dataclass
 class Measured:
-    """A problem and the times of some of its plans; ``all`` has those that were not measured
-    too."""
+    """A problem and times of some of its plans; ``all`` has those not measured too."""
 
     name: str
     choice: Callable[[DeviceInfo], Alternative]
@@ -48,13 +47,11 @@ class Measured:
 
     @property
     def others(self) -> list[Alternative]:
-        """Plans that were not measured."""
         known = set(map(str, self.alternatives))
         return [each for each in self.all if str(each) not in known]
 
     @property
     def fastest(self) -> Alternative:
-        """The plan of the least time."""
         return self.alternatives[self.seconds.index(self.best)]
 
     def add(self, alternative: Alternative, seconds: float) -> None:
@@ -62,7 +59,6 @@ class Measured:
         self.seconds.append(seconds)
 
     def taken(self, alternative: Alternative) -> float | None:
-        """The time of a plan, if it was measured."""
         return next((x for each, x in zip(self.alternatives, self.seconds, strict=True)
                      if str(each) == str(alternative)), None)
 
@@ -76,7 +72,6 @@ class Regret(NamedTuple):
 
 
 def regrets(problems: Sequence[Measured], device: DeviceInfo) -> Iterator[Regret]:
-    """The regret of each problem by the numbers of a device."""
     for problem in problems:
         choice = problem.choice(device)
         seconds = problem.taken(choice)

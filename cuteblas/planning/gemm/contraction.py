@@ -53,8 +53,7 @@ _AHEAD = 256       # a tile and the copies ahead of the end reach at most this f
 
 # -- as few modes as possible ----------------------------------------------------------------------
 def _ordered(modes: Modes, *preferred: int) -> Modes:
-    """Modes with a stride-1 mode of the first ``preferred`` tensor that has one first, then by
-    stride."""
+    """Modes by stride in the first ``preferred`` tensor that has one with stride 1."""
     def key(mode: Ints) -> tuple:
         return (*(mode[column] != 1 for column in preferred),
                 *(abs(mode[column]) for column in preferred), mode)
@@ -89,8 +88,7 @@ class _Tensor:
     batch: Pairs
 
     def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
-        """How it is accessed: which group starts with stride 1, and vectors along its first
-        mode."""
+        """How it is accessed: the group that starts with stride 1, and vectors along it."""
         extent, stride = self.first[0]
         unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
         others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
@@ -123,14 +121,12 @@ def _extents(modes: Sequence[Ints]) -> Ints:
 
 
 def _plain(p: ContractionProblem, operands: Iterable[Operand]) -> GemmProblem:
-    """The GEMM of the same extents with these operands."""
     (a, b, c), (m, n, k) = operands, (prod(_extents(group)) for group in (p.m, p.n, p.k))
     return GemmProblem(m, n, k, a, b, c, _extents(p.batch)[::-1], p.alpha, p.beta, p.precision)
 
 
 def _flat(p: ContractionProblem) -> GemmProblem:
-    """The GEMM with the strides of each group's first mode: all of it where groups have one
-    mode."""
+    """The GEMM with the strides of each group's first mode."""
     return _plain(p, (t.matrix(t.first[0][1], t.second[0][1]) for t in _tensors(p)))
 
 
@@ -223,7 +219,6 @@ def _groups(p: ContractionProblem) -> str:
 
 
 def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
-    """Plan a contraction on ``gemm_simt`` with nested modes."""
     _check(problem)
     if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
         return Plan.nothing(problem, device)
@@ -370,7 +365,6 @@ def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
 
 
 def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem, roles: Roles) -> Launch:
-    """The launch that adds the slices."""
     c = _tensors(p)[2]
     reach = max(c.span, choice.slices * flat.outputs)
     config = specialised(ReduceConfig, flat, OperandAccess(c.access(1).unit), reach,

@@ -61,7 +61,6 @@ def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[fl
 
 
 def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_mma`` does not compute a problem on units that are made for its type."""
     made = capabilities(device.arch).float64_tensor_cores if p.a.dtype in _WIDE else dtype(p.a.dtype).is_stored
     return why_not_mma(p, device) if made else f"mma.sync has no tensor cores for {p.a.dtype} on {device.arch}"
 
@@ -189,8 +188,7 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 
 
 def _noted(plan: Plan, over: str = "") -> Plan:
-    """A plan that says why a faster family is not taken: workspace, or what tensor cores
-    refuse."""
+    """A plan that says why a faster family is not taken."""
     problem, device = plan.problem, plan.device
     if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
             and plan.family in ("gemm_mma", "gemm_simt"):

@@ -46,8 +46,6 @@ def why_not_plain(p: GemmProblem) -> str | None:
 
 
 class Made(NamedTuple):
-    """The launches of a choice, and what its plan says of them."""
-
     launches: tuple[Launch, ...]
     workspace_bytes: int
     reason: str
@@ -99,13 +97,11 @@ class Family:
 
 
 MIN_SLICE = 128
-"""The least depth of a slice of K."""
 
 _MOST_BYTES = 64 << 20
 _MOST_ADDING = 64              # threads that add the slices of an element
 
 UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
-"""The work of what a caller chose."""
 
 
 Tile = TypeVar("Tile")
@@ -113,8 +109,7 @@ Tile = TypeVar("Tile")
 
 @dataclass(frozen=True)
 class Choice(Generic[Tile]):
-    """A tile and slices of K, each ``chunk`` deep; ``divided`` tiles have their K between
-    blocks."""
+    """A tile and slices of K, each ``chunk`` deep; K of ``divided`` tiles is between blocks."""
 
     tile: Tile
     slices: int
@@ -139,7 +134,6 @@ def _with_mode(operand: Operand, stride: int) -> Operand:
 
 
 def _slice_of_workspace(p: GemmProblem) -> Operand:
-    """C with slices as the outermost batch mode, each M-major."""
     strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
     return Operand(p.accumulator, (1, p.m), (slice_stride, *reversed(strides)))
 
@@ -209,7 +203,6 @@ def in_slices(
 
 
 def adding_threads(slices: int) -> int:
-    """Threads that add the slices of an element, where several do."""
     return min(_MOST_ADDING, max(2, power_of_two(-(-slices // 4))))
 
 

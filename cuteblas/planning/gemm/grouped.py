@@ -53,8 +53,7 @@ _BUSY = 16          # launches: a product that keeps a device busy for so long s
 
 @dataclass(frozen=True)
 class Member:
-    """One product of a table, without batch modes, perhaps as C^T = B A^T; ``offsets`` are bytes
-    by role."""
+    """A product of a table, without batch modes, perhaps as C^T; ``offsets`` are bytes by role."""
 
     index: int
     problem: GemmProblem
@@ -110,8 +109,6 @@ class Number(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A table that is to be filled in."""
-
     blank: np.ndarray
     addresses: tuple[Address, ...]
     numbers: tuple[Number, ...]
@@ -216,7 +213,6 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
 
 
 def _refusal(p: GemmProblem) -> str | None:
-    """Why a product cannot be one of a group; ``None`` if it can."""
     if p.precision not in ("auto", "ieee"):
         return f"a group of products takes precision 'auto' or 'ieee', got {p.precision!r}"
     if p.variant is not None:
@@ -303,8 +299,7 @@ def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
 
 
 class _Choice(NamedTuple):
-    """A tile, what multiplying one of ``steps`` does, and blocks that a multiprocessor has at
-    once."""
+    """A tile, what one of ``steps`` does, and blocks that a multiprocessor has at once."""
 
     tile: Any
     of_depth: Callable[[int], Work]

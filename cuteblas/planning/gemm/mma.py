@@ -135,13 +135,11 @@ def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
 
 
 def _by_words(p: GemmProblem) -> bool:
-    """Whether C is written by the words that cover its rows."""
     return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, p.shape).covering
 
 
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
-    """Whether C is written by rows through shared memory: by words, or where pairs are
-    impossible."""
+    """Whether C is written by rows through shared memory, by words or where pairs fail."""
     item, room = p.c.item, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
     elements = _LEAST_COPIED <= item < VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
     return room and (_by_words(p) or (elements and vector_access(p.c, p.shape,
@@ -149,7 +147,6 @@ def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
     atom = mma_atom(p.a.dtype, device.arch)
     if atom is None or p.b.dtype != p.a.dtype:
         return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype
@@ -264,7 +261,6 @@ def _is_crowded(tile: MmaTile) -> bool:
 
 
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[Choice[MmaTile]]:
-    """Tiles and slices of K to choose from."""
     covered = any(_covered(p))
 
     def fitted(tile: MmaTile) -> MmaTile:
@@ -299,7 +295,6 @@ def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
 
 
 def _narrow_reads(p: GemmProblem) -> bool:
-    """Whether an operand cannot be copied asynchronously."""
     return any(not (access := _read(x, extents)).covering and access.width
                * x.item < _LEAST_COPIED for x, extents in p.inputs)
 
@@ -354,8 +349,7 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
 
 
 def along(p: GemmProblem, slices: int) -> int:
-    """Threads that add an element's slices: several if elements are few and their rows fill a
-    block."""
+    """Threads that add an element's slices: several if elements are few and fill a block."""
     threads = adding_threads(slices)
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1

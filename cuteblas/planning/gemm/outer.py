@@ -45,8 +45,7 @@ _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8
 
 @dataclass(frozen=True)
 class OuterChoice(Choice[OuterTile]):
-    """How C is cut: stretches of ``rows`` rows and ``length`` elements, ``stretches`` for a
-    block."""
+    """How C is cut: stretches of ``rows`` and ``length`` elements, ``stretches`` a block."""
 
     rows: int = field(kw_only=True)
     length: int = field(kw_only=True)
@@ -57,7 +56,6 @@ class OuterChoice(Choice[OuterTile]):
 
 
 def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_outer``, or ``None`` if it can."""
     if p.k > DEEPEST:
         return f"K is {p.k}, more than {DEEPEST}"
     if not p.depth:
@@ -76,7 +74,6 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _pitch(p: GemmProblem) -> int:
-    """Elements from one row of C to the next."""
     return p.c.strides[0] if p.m > 1 else p.n
 
 

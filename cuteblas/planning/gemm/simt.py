@@ -72,7 +72,6 @@ _TURN = 64       # elements of K that a slice takes at a time: lines of 128 byte
 
 
 def candidates(sums: str) -> tuple[TileShape, ...]:
-    """The tiles that ``gemm_simt`` chooses among for a type of sums."""
     accumulator = dtype(sums)
     if accumulator.is_complex:
         return _TILES["complex128" if accumulator.bytes == 16 else "complex64"]
@@ -99,7 +98,6 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
 
 
 def resident_blocks(tile: TileShape) -> int:
-    """Blocks that a multiprocessor has registers for at once."""
     return max(tile.min_blocks, _THREADS_OF_MOST_REGISTERS // tile.threads)
 
 

@@ -75,7 +75,6 @@ class _Read(NamedTuple):
 
 
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
     if min(p.m, p.n) > MOST_COLUMNS:
         return f"the result has more than {MOST_COLUMNS} rows and more than {MOST_COLUMNS} columns"
     return why_not_plain(p)
@@ -115,7 +114,6 @@ def _shared_bytes(p: GemmProblem, tile: ThinTile) -> int:
 
 
 def _slices(p: GemmProblem, tile: ThinTile, device: DeviceInfo) -> list[int]:
-    """Numbers of slices of K that fill the device."""
     steps, blocks = -(-p.k // tile.k), tiles_of_c(p, (tile.m, tile.n))
     most = min(steps // _LEAST_STEPS, most_workspace(device) // max(1, p.outputs * p.sum_bytes))
     numbers = (min(most, full * device.multiprocessors // blocks) for full in _FULL)
@@ -200,14 +198,12 @@ def _folded(tile: ThinTile) -> int:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
-    """Tiles and numbers of slices to choose from."""
     read = _read(p)
     return (_choice(p, read, tile, slices, device)
             for tile in _tiles(p, read, device) for slices in _slices(p, tile, device))
 
 
 def _narrowed(read: _Read, tile: ThinTile) -> _Read:
-    """The same with vectors that a tile has."""
     a, b = read.a, read.b
     a = replace(a, width=gcd(a.width, tile.values[a.unit])) if a.unit is not None else a
     b = replace(b,

@@ -52,7 +52,6 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
-    """The expected time of a copy by a kernel of a name."""
     nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
                  for strides in (problem.src_strides, problem.dst_strides))
     return device.seconds(0, 2, nbytes / next(share for part, share in _SHARES.items()
