@@ -50,6 +50,9 @@ _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA is started: its start costs a program nothing
 but idle processors."""
 
+_SHORT = 0.05
+"""Seconds: CUDA's start does not take processors from a call that takes less."""
+
 _START = 0.6
 """Seconds after which CUDA is expected to have started, on any machine."""
 
@@ -367,12 +370,12 @@ def _reason_for(work: Work) -> tuple[bool, str]:
 def _start_and_make_ready() -> None:
     """Start CUDA, and compile and import meanwhile what calls need."""
     from .._cache import usage
-    from ..runtime.devices import create_context, load_compiler, start_driver
+    from ..runtime.devices import create_context, load_libraries, start_driver
     from .background import later
 
     start_driver()
     context = later(create_context)
-    load_compiler()
+    load_libraries()
     _begun.set()
     threads = later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
@@ -441,10 +444,10 @@ def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
 
 def _starts(gain: float) -> bool:
     """Whether CUDA starts, or did so, when a call that the GPU would have saved so many seconds is
-    added to those before."""
+    added to those before. Short calls come before it."""
     global _saved
     _saved += gain
-    if _starting is None and _saved >= _GAIN:
+    if _starting is None and _saved >= _GAIN and gain >= _SHORT:
         _begin_to_start()
     return _starting is not None
 
@@ -563,6 +566,8 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     # which take processors
     if all(job is None or job.done() for job in (_starting, *_compiling.values())):
         _learn(False, work, perf_counter() - begin)
+    if _saved >= _GAIN:
+        _begin_to_start()
     return result
 
 
