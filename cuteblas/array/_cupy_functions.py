@@ -1,5 +1,4 @@
-"""NumPy's functions on CuPy arrays where CuPy's functions have other parameters, take fewer types
-or return others.
+"""NumPy's functions on CuPy arrays where CuPy's have other parameters, types or results.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
@@ -62,13 +61,8 @@ _IGNORED_BY_METHODS = {"sort": ("kind", "stable"), "astype": ("subok",)}
 
 def by_cupy(function: Func, ours: Func | None,
             arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
-    """A function of NumPy on CuPy arrays, one of which is ``some``: ours, or CuPy's.
-
-    Returns
-    -------
-    object
-        Of the type that NumPy's function returns; ``NotImplemented`` if CuPy has no such function.
-    """
+    """A function of NumPy on CuPy arrays, one of which is ``some``; ``NotImplemented`` without
+    one."""
     own = ours or _OWN.get(function)
     theirs = () if own else _theirs(function)
     if not (own or theirs):
@@ -102,8 +96,7 @@ def by_cupy(function: Func, ours: Func | None,
 
 
 def _inverse_of_nan(x: cupy.ndarray, inverse: cupy.ndarray) -> cupy.ndarray:
-    """Inverses of matrices some of which have a NaN and some are singular: NaN, where cuSOLVER may
-    leave an infinity."""
+    """Inverses with NaN for matrices that have one, where cuSOLVER may leave an infinity."""
     of_nan = cupy.isnan(x).any((-2, -1), keepdims=True)
     if not (of_nan | cupy.isfinite(inverse)).all():
         raise np.linalg.LinAlgError(_WORDS["inv"])
@@ -126,8 +119,7 @@ def raising(function: str) -> Iterator[None]:
 
 @cache
 def _theirs(function: Func) -> tuple[Func, ...]:
-    """CuPy's function in the place of NumPy's; that of the Array API standard where CuPy has none,
-    or one of fewer parameters."""
+    """CuPy's function for NumPy's; that of the Array API standard if it has more parameters."""
     place, name = function.__module__.split(".")[1:], function.__name__
     found: list[Func] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
@@ -142,7 +134,6 @@ def _theirs(function: Func) -> tuple[Func, ...]:
 
 @cache
 def _signature(function: Func) -> Signature | None:
-    """The parameters of a function, where it has a signature."""
     try:
         return signature(function)
     except (TypeError, ValueError):
@@ -204,9 +195,8 @@ def _unknown(function: Func, theirs: Func,
 def _renamed(
     function: Func, theirs: Func
 ) -> Mapping[str, tuple[str, bool, Any]] | None:
-    """For NumPy's parameters CuPy's names, the same or that in the same place; whether the argument
-    is given by its place; and the default where only NumPy's has one. ``None`` if CuPy's function
-    takes anything."""
+    """NumPy's parameters with CuPy's names, whether given by place, and NumPy's defaults; ``None``
+    if CuPy's function takes anything."""
     numpys, cupys = _signature(function), _signature(theirs)
     known = (*_BY_PLACE, Parameter.KEYWORD_ONLY)
     if numpys is None or cupys is None or any(p.kind not in known
@@ -229,7 +219,6 @@ def _renamed(
 
 def _fits(function: Func, theirs: Func, arguments: tuple[Any, ...],
           named: dict[str, Any]) -> bool:
-    """Whether a call means the same to CuPy's function as it is."""
     least, most, names = _shared(function, theirs)
     return (least <= len(arguments) <= most and names.issuperset(named)
             and all(map(_is_plain, arguments)) and all(map(_is_plain, named.values()))
@@ -240,8 +229,7 @@ def _fits(function: Func, theirs: Func, arguments: tuple[Any, ...],
 def _shared(
     function: Func, theirs: Func
 ) -> tuple[int, int, frozenset[str]]:
-    """How many arguments both functions need, how many they take by place in the same order, and
-    what both call the same."""
+    """The arguments that both functions need, take by place alike, and call the same."""
     renamed, numpys, cupys = _renamed(function, theirs), _signature(function), _signature(theirs)
     if renamed is None or numpys is None or cupys is None:
         return 0, -1, frozenset()
@@ -256,8 +244,7 @@ def _shared(
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether an argument needs no translation: an array, a list of arrays, or a number, a name or
-    nothing."""
+    """Whether an argument needs no translation: arrays, numbers, names or nothing."""
     kind = type(x)
     return x is None or kind in (int, float, bool, str) or isinstance(x, cupy.ndarray) or (
         kind in (list, tuple) and bool(x) and all(isinstance(y, cupy.ndarray) for y in x))
@@ -293,8 +280,7 @@ def _named_tuple(function: Func) -> Func | None:
 
 # -- what CuPy lacks -------------------------------------------------------------------------------
 def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | None = None) -> Any:
-    """``numpy.take``. Out-of-range indices wrap unless ``mode`` is named: to look for them waits
-    for the GPU."""
+    """``numpy.take``; indices wrap unless ``mode`` is named, since a check waits for the GPU."""
     size = a.size if axis is None else a.shape[axis]
     indices = cupy.asarray(indices)
     if mode == "raise" and ((indices < -size) | (indices >= size)).any():
@@ -307,7 +293,6 @@ def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | N
 
 
 def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-    """``numpy.choose``, also of a list of arrays."""
     if not isinstance(choices, cupy.ndarray):
         choices = cupy.stack(cupy.broadcast_arrays(*map(cupy.asarray, choices)))
     dtype = choices.dtype if out is None else out.dtype
@@ -326,7 +311,6 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min:
 
 
 def _lexsort(keys: Any, axis: int = -1) -> Any:
-    """``numpy.lexsort`` of a sequence or an array of keys."""
     keys = keys if isinstance(keys, cupy.ndarray) else cupy.stack([*map(cupy.asarray, keys)])
     if axis not in (-1, keys.ndim - 2) or keys.ndim > 2:
         raise TypeError(
@@ -336,7 +320,6 @@ def _lexsort(keys: Any, axis: int = -1) -> Any:
 
 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """``numpy.copyto``."""
     cupy.copyto(dst, src, casting, None if where is True else cupy.asarray(where))
 
 
@@ -351,7 +334,6 @@ def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: A
 
 
 def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """``numpy.count_nonzero``."""
     return (a != 0).sum(axis, dtype=np.intp, keepdims=True) if keepdims else cupy.count_nonzero(a, axis)
 
 
@@ -395,7 +377,6 @@ def _without_dtype(call: Func) -> Func:
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
           where: Any = True) -> Any:
-    """``numpy.mean``."""
     keepdims = False if keepdims is _UNSET else keepdims
     if where is True or where is _UNSET:
         return a.mean(axis, dtype, out, keepdims)
@@ -463,8 +444,7 @@ def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...],
 
 
 def item(data: cupy.ndarray, *index: Any) -> Any:
-    """An element as Python's number: by no index, by one of the elements in C order, or by one of
-    each axis."""
+    """An element as a Python number: by no index, in C order, or one for each axis."""
     index = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
     if len(index) == 1 and data.ndim != 1:
         size, flat = data.size, index[0]

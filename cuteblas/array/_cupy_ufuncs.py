@@ -1,5 +1,4 @@
-"""NumPy's ufuncs on CuPy arrays where CuPy takes no more than plain calls from NumPy: their
-methods, and calls with ``where``.
+"""Methods of NumPy's ufuncs, and calls with ``where``, on CuPy arrays.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
@@ -32,20 +31,8 @@ def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
 
 
 def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
-    """A method of a ufunc on CuPy arrays, with NumPy's arguments.
-
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        Without a signature.
-    method : str
-        As ``__array_ufunc__`` gets it; ``"__call__"`` for a call with ``where``.
-
-    Returns
-    -------
-    callable
-        It raises a TypeError for what CuPy does not have.
-    """
+    """A ``method`` of a ufunc, or its call with ``where``, on CuPy arrays; TypeError if CuPy lacks
+    it."""
     if method == "__call__":
         return lambda *inputs, **named: _masked(ufunc, *inputs, **named)
     name = ufunc.__name__

@@ -23,8 +23,7 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 
 def _operated(call: _Operator, x: ndarray, other: Any) -> Any:
-    """``call`` on the data of ``x`` and another operand, which the library of the data may leave
-    the answer to."""
+    """``call`` on the data of ``x`` and another operand, which may get to answer."""
     data = x._data
     if type(other) is ndarray:
         other = other._data
@@ -95,8 +94,7 @@ def _in_place(call: _Operator, ufunc: np.ufunc,
 
 
 def _matmul(data: Any, other: Any) -> Any:
-    """``data @ other``, by a type that has a priority over arrays itself, as sparse matrices
-    have."""
+    """``data @ other``, by a type with a priority over arrays, as sparse matrices have."""
     if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
         return operator.matmul(data, other)
     return matmul(data, other)

@@ -1,5 +1,4 @@
-"""Attributes of another library that are replaced for a while, and the products that are made to
-check what took their places."""
+"""Attributes of other libraries that are replaced for a while, and products that check them."""
 
 from __future__ import annotations
 
@@ -18,26 +17,8 @@ _ABSENT: Any = object()
 
 
 class Patch:
-    """An attribute of another library and the hook that takes its place.
-
-    Parameters
-    ----------
-    place : str
-        The attribute, in words.
-    owner : object
-        The object that has the attribute.
-    name : str
-        The name of the attribute.
-    hook : callable
-        Ours.
-    function : str
-        The function on whose account calls are counted that go on to the original.
-
-    Attributes
-    ----------
-    original : callable
-        What was there when the hook took its place.
-    """
+    """An attribute ``name`` of ``owner`` and the hook in its place; ``function`` counts calls that
+    go on to ``original``."""
 
     def __init__(self, place: str, owner: Any, name: str, hook: Func, function: str):
         self.place = place
@@ -50,8 +31,7 @@ class Patch:
         self._linked = False
 
     def link(self) -> None:
-        """Put the hook in its place, unless it is still reached: through a patch that was put over
-        it."""
+        """Put the hook in its place, unless a patch over it still reaches it."""
         # restored by another hand, as by a reload
         if not self._linked or getattr(self._owner, self._name) is self.original:
             self._before = vars(self._owner).get(self._name, _ABSENT)
@@ -60,8 +40,7 @@ class Patch:
             self._linked = True
 
     def unlink(self) -> None:
-        """Restore the original. A patch that has been put over the hook since stays: it may call
-        the hook, which then passes everything on."""
+        """Restore the original; a patch over the hook stays, and the hook passes everything on."""
         if vars(self._owner).get(self._name) is not self.hook:
             return
         if self._before is _ABSENT:
@@ -72,19 +51,8 @@ class Patch:
 
 
 class Switch:
-    """Whether hooks serve calls, and the observers of these calls.
-
-    Attributes
-    ----------
-    everywhere : bool
-        They serve every thread.
-    pending : bool
-        They will from the next product on, if they pass the check.
-    checked : bool
-        They have passed it.
-    watch : callable or None
-        Told of every call that arrives at a hook: its place and its arguments.
-    """
+    """Whether hooks serve calls of every thread, or will if the next product passes the check;
+    ``watch`` is told of every call, its place and arguments."""
 
     __slots__ = ("checked", "everywhere", "pending", "watch")
 
@@ -101,8 +69,7 @@ MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
 
 @contextmanager
 def checking(switch: Switch, here: ContextVar[bool]) -> Iterator[None]:
-    """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
-    :data:`MADE_BY_CHECKS`."""
+    """Check hooks, which serve this block; :data:`MADE_BY_CHECKS` notes what is counted."""
     before, watching, token = stats(), switch.watch, here.set(True)
     try:
         yield

@@ -1,5 +1,4 @@
-"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, whose products are those of
-this package."""
+"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, with our products."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class ndarray(_Base):
         return call_on_data(partial(by_library, function), function.__name__, arguments, named)
 
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
-        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where
-        CuPy has no such argument."""
+        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None``."""
         with made_on(self.device) as library:
             ours = {"ascontiguousarray": ascontiguousarray,
                     "asfortranarray": asfortranarray}.get(name)
@@ -383,14 +381,7 @@ class ndarray(_Base):
 
 
 class flatiter:
-    """The elements of an array in C order, as ``numpy.flatiter``: to be read and written by index,
-    and one after the other.
-
-    Parameters
-    ----------
-    base : ndarray
-        The array.
-    """
+    """The elements of an array in C order, as ``numpy.flatiter``."""
 
     __slots__ = ("_iterator", "base")
     __hash__ = None         # type: ignore[assignment]
@@ -453,8 +444,7 @@ def wrap(data: Any) -> ndarray:
 
 
 def wrapped(result: Any) -> Any:
-    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples and lists too;
-    everything else as it is."""
+    """A result with its arrays and scalars wrapped, in tuples and lists too."""
     kind = kind_of(result)
     if kind in ("numpy", "cupy"):
         return wrap(result)
@@ -467,13 +457,10 @@ def wrapped(result: Any) -> Any:
 
 
 def unwrapped(argument: Any) -> Any:
-    """An argument with the arrays of NumPy or CuPy in place of ours, in tuples, lists, dictionaries
-    and other sequences too.
-
-    A named tuple stays what it is, and so does everything that holds none of ours; other sequences
-    become lists, which is what NumPy makes of them. An array of Python's objects is looked into
-    only for arrays on a GPU, which NumPy cannot read there.
-    """
+    """An argument with the arrays inside ours, in containers too."""
+    # What holds none of ours stays as it is, named tuples too; other sequences become lists, as
+    # NumPy makes of them. Arrays of objects are searched only for arrays on a GPU, which NumPy
+    # cannot read there.
     kind = type(argument)
     if kind is ndarray:
         return argument._data
@@ -506,8 +493,7 @@ def _is_container(kind: type) -> bool:
 
 
 def _selected(data: Any, result: Any) -> Any:
-    """What was selected of an array: an element of an array of objects as it is, everything else
-    wrapped."""
+    """What was selected: an element of an array of objects as it is, else wrapped."""
     element = data.dtype.char == "O" and not (isinstance(result, np.ndarray)
                                               and result.dtype.char == "O")
     return result if element else wrapped(result)
@@ -528,8 +514,8 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
 
 def call_on_data(call: Func, name: str, arguments: tuple[Any, ...],
                  named: dict[str, Any], *owner: ndarray) -> Any:
-    """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments
-    returned, and of the array whose method it is, the given array."""
+    """Call a function on what our arrays wrap, and wrap its result; given arrays come back as
+    given."""
     # nothing to look for
     if len(arguments) == 1 and not (named or owner) and type(x := arguments[0]) is ndarray:
         result = call(x._data)
@@ -547,8 +533,7 @@ def call_on_data(call: Func, name: str, arguments: tuple[Any, ...],
 
 
 def as_given(result: Any, given: list[Any]) -> Any:
-    """A result, wrapped; where it is a given array or the data of one, in tuples, lists and
-    dictionaries too, that array."""
+    """A result, wrapped; a given array, or the data of one, as that array."""
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
@@ -559,16 +544,14 @@ def as_given(result: Any, given: list[Any]) -> Any:
 
 
 def _on_data(call: Func, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """A function of this package on what our arrays wrap; it looks itself where they are. Arrays
-    that it writes into come back."""
+    """Our function on what our arrays wrap; arrays that it writes into come back."""
     result = call(*unwrapped(arguments), **unwrapped(named))
     return as_given(result, [x for x in leaves((arguments, named)) if hasattr(x, "shape")])
 
 
 # -- members of NumPy's arrays ---------------------------------------------------------------------
 def _define_members() -> None:
-    """Give the class every public method and attribute of NumPy's arrays that it does not define
-    itself."""
+    """Give the class all of NumPy's public methods and attributes that it does not define."""
     def method(name: str) -> Func:
         if name == "tolist":                    # Python's objects, as they are
             return lambda self, /: self._data.tolist()
@@ -603,8 +586,7 @@ def _method(data: Any, name: str) -> Func:
 
 
 def define(name: str, member: Any) -> None:
-    """Make a function or property a member of the class, with the description of NumPy's unless it
-    has one."""
+    """Make a member of the class, with NumPy's description unless it has one."""
     member.__doc__ = member.__doc__ or getattr(np.ndarray, name).__doc__
     if not isinstance(member, property):
         member.__name__, member.__qualname__, member.__module__ = name, f"ndarray.{name}", ndarray.__module__
@@ -617,8 +599,7 @@ _define_members()
 
 
 def _product(x1: ndarray, x2: Any, out: Any, precision: Any) -> Any:
-    """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other
-    calls."""
+    """``cuteblas.matmul`` of two of ours, or one and what it wraps; ``None`` for other calls."""
     data, other = x1._data, x2._data if type(x2) is ndarray else x2
     if out is not None or type(other) is not type(data):
         return None

@@ -59,13 +59,11 @@ _LARGEST_COPY = 1 << 29
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     declare(parser)
     parser.option("--host", "measure only this host: NumPy, copies, and transfers to the GPU")
 
 
 def declare(parser: Parser) -> None:
-    """Declare the options of every calibration."""
     parser.option("--seconds",
                   "seconds for the whole command (default: %(default)s)",
                   type=positive, default=240)
@@ -75,7 +73,6 @@ def declare(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Measure, fit, write."""
     refuse_unwritable(options.json)
     if (unavailable := runtime.why_unavailable()) is not None:
         raise CommandError(f"calibrate{' --host' * options.host} needs a GPU: {unavailable}")
@@ -117,7 +114,6 @@ def save_costs(
     chosen: Path | None,
     program: str = "cuteblas",
 ) -> None:
-    """Write the numbers of a card."""
     text = written(replace(costs, device=card, command=command_line(program), about=about))
     _save(text, chosen, costs_file(card), "plans for this card use it from now on")
 
@@ -132,8 +128,7 @@ def _save(text: str, chosen: Path | None, usual: Path, consequence: str) -> None
 
 # -- plans -----------------------------------------------------------------------------------------
 class Task(NamedTuple):
-    """A problem, planning's choice by the numbers of a device, the plans to measure, and all
-    plans."""
+    """A problem, planning's choice by a device's numbers, the plans to measure, and all plans."""
 
     sample: Sample
     choice: Callable[[DeviceInfo], Alternative]
@@ -161,8 +156,7 @@ def choice_of(
 
 
 def task_of(sample: Sample, device: DeviceInfo) -> Task:
-    """Plans that may be the best: those with the least estimates, of several tiles and of each
-    family, and planning's choice."""
+    """Plans that may be the best: the least estimates, of several tiles and of each family."""
     everything = alternatives_of(sample, device)
     choice = choice_of(sample, everything)
     ranked = sorted(((each.seconds(device), index, each) for index, each in enumerate(everything)))
@@ -292,15 +286,13 @@ def least_regret(
 
 
 def _rank(found: Sequence[Regret]) -> float:
-    """By what numbers are compared: the 95th percentile and the mean, a choice that was not
-    measured being 10 % behind."""
+    """The 95th percentile and the mean; a choice that was not measured counts as 10 % behind."""
     values = [0.1 if each.regret is None else each.regret for each in found]
     return fmean(values) + 0.2 * float(np.percentile(values, 95))
 
 
 class Summary(NamedTuple):
-    """The regret of problems: how many there are, how many of them have planning's choice measured,
-    and their quantiles."""
+    """How many problems there are, how many choices were measured, and quantiles of regret."""
 
     problems: int
     measured: int
@@ -318,7 +310,6 @@ class Summary(NamedTuple):
 
 
 def summary(found: Iterable[Regret]) -> Summary:
-    """The regret of problems, as far as it is known."""
     found = list(found)
     known = [each.regret for each in found if each.regret is not None] or [0.0]
     quantiles = (round(float(x), 4) for x in (*np.percentile(known, (50, 95, 100)), fmean(known)))
@@ -326,7 +317,6 @@ def summary(found: Iterable[Regret]) -> Summary:
 
 
 def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> dict[str, Any]:
-    """The part of a file of costs that tells of its fit."""
     return {
         "problems": len(problems),
         "regret": {"before": before._asdict(), "after": after._asdict()},
@@ -354,12 +344,11 @@ class Card:
         self._workers.__exit__(*error)
 
     def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
-        """Begin to make plans and to compile their kernels."""
         return self._workers.submit(make, sample, [*map(str, alternatives)], self.device)
 
     def times(self, sample: Sample, alternatives: Sequence[Alternative],
               plans: Sequence[Made]) -> list[float | None]:
-        """What plans take, timed side by side; ``None`` for one that the device or the compiler
+        """Times of plans, side by side; ``None`` for one that the device or the compiler
         refuses."""
         if (addresses := self._addresses(sample)) is None:
             return [None] * len(plans)
@@ -379,8 +368,8 @@ class Card:
         return [by_index.get(index) for index in range(len(plans))]
 
     def _addresses(self, sample: Sample) -> tuple[int, ...] | None:
-        """Of the problem's operands, which are of normal or small numbers, and of its result;
-        ``None`` if one is too large."""
+        """Addresses of operands with normal or small numbers, and of the result; ``None`` if too
+        large."""
         tensors, most = list(sample.problem.tensors), self._most[type(sample.problem)]
         # slices and reversed axes reach further than their elements
         reach = max(item * (1 + sum((n - 1) * max(0, stride) for n, stride in modes))

@@ -34,24 +34,14 @@ Kind = tuple[Any, ...]
 
 
 class _Array(NamedTuple):
-    """An array without its elements: its memory, and the number of an earlier array of the call
-    that begins where it does."""
+    """An array's memory, and the number of an earlier array of the call that begins there."""
 
     memory: Memory
     same: int | None
 
 
 class Calls:
-    """Counts kinds of calls that arrive at the hooks of a library, and times them afterwards.
-
-    Attributes
-    ----------
-    calls : Counter
-        By the function and its arguments: of an array everything but its elements, and of its
-        address the remainder by 16.
-    unknown : int
-        Calls with an argument that has no hash.
-    """
+    """Counts kinds of calls that arrive at the hooks of a library, and times them afterwards."""
 
     library, hooks, title, width = "", "", "", 0
     budget, seconds = 0.0, 0.0          # for all, and for each kind of call
@@ -62,13 +52,11 @@ class Calls:
         self._lock = surviving(Lock())
 
     def begin(self) -> None:
-        """Start counting."""
         import_module(self.hooks).SWITCH.watch = self.note
 
     def note(
         self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any] | None = None
     ) -> None:
-        """Count a call."""
         addresses: list[int] = []
         kind = function, frozen(args, addresses), frozen(tuple((named or {}).items()), addresses)
         with self._lock:
@@ -82,16 +70,7 @@ class Calls:
         raise NotImplementedError
 
     def compared(self, machine: Any = None) -> Iterator[str]:
-        """Time the counted kinds of calls and report on them, line by line; those with the most
-        work first.
-
-        Each is made on random numbers in arrays of the same types, shapes, strides and alignments.
-
-        Parameters
-        ----------
-        machine : Gpu or Host, optional
-            The clock.
-        """
+        """Time the counted kinds of calls on random numbers, and report, the most work first."""
         hooks: Any = sys.modules.get(self.hooks)  # no program but one that imports CuPy has them
         if hooks is not None:
             hooks.SWITCH.watch = None
@@ -165,7 +144,6 @@ class NumpyCalls(Calls):
     budget, seconds = 60.0, 0.5
 
     def compared(self, machine: Any = None) -> Iterator[str]:
-        """Report as above, with the hooks in force only around our own calls."""
         from ..array import numpy_hooks
 
         everywhere, numpy_hooks.SWITCH.everywhere = numpy_hooks.SWITCH.everywhere, False
@@ -211,7 +189,6 @@ class NumpyCalls(Calls):
 
 
 def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
-    """Call where a switch is on."""
     token = switch.set(True)
     try:
         call()
@@ -220,7 +197,6 @@ def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
 
 
 def _route(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What was counted in between."""
     details = [detail for function, groups in after.items() for group, counts in groups.items()
                for detail, n in counts.items()
                if n > before.get(function, {}).get(group, {}).get(detail, 0)]

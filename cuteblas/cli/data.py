@@ -1,5 +1,4 @@
-"""What the demonstration multiplies: the handwritten digits of scikit-learn, or arrays from
-files."""
+"""What the demonstration multiplies: handwritten digits of scikit-learn, or arrays of files."""
 
 from __future__ import annotations
 
@@ -22,22 +21,8 @@ _ARCHIVE = b"PK"                # how zip files begin, .npz among them
 
 @dataclass(frozen=True)
 class Task:
-    """A product, an array to transpose, and what they are.
-
-    Attributes
-    ----------
-    title, product, transposed : str
-        What the data are, what is multiplied, what is transposed.
-    a, b : numpy.ndarray
-        The operands of the product.
-    x : numpy.ndarray
-        The array whose transpose is materialised: a matrix, or a stack of them.
-    piece : tuple of two numpy.ndarray
-        A small product for the emulator.
-    images : int
-        How many images of equal width are side by side in the second operand of the piece, and in
-        its product.
-    """
+    """A product, an array to transpose, and a small product for the emulator, whose second operand
+    has ``images`` side by side."""
 
     title: str
     product: str
@@ -72,14 +57,13 @@ def task(files: Sequence[str]) -> Task:
 
 
 def _corner(x: np.ndarray) -> np.ndarray:
-    """A corner of the first matrix of a stack."""
     x = x[(0,) * max(0, x.ndim - 2)]
     return x[(slice(_CORNER),) * x.ndim]
 
 
 def _digits() -> Task:
-    """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix
-    of degree 2 of all digits."""
+    """Products of all pairs of pixels, centred: their Gram matrix is the digits' kernel of degree
+    2."""
     if find_spec("sklearn") is None:
         raise CommandError(
             f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"

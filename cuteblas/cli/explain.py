@@ -53,7 +53,6 @@ _STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("shapes SHAPE",
                   "one shape or two: 4096x4096, 16x128x64, 4096 or (16,128,64)",
                   nargs="+")
@@ -77,7 +76,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the plan."""
     with refusals(TypeError, ValueError, OverflowError):
         explanation = _explained(options)
     show(explanation, with_picture=options.picture, verbose=options.verbose, more="--verbose")
@@ -88,8 +86,7 @@ def run(options: Namespace) -> int:
 
 def show(explanation: Explanation, with_picture: bool, verbose: bool = False,
          more: str | None = None) -> None:
-    """Print an explanation, wrapped, and the picture of its plan; ``more`` is how to ask for the
-    rest here."""
+    """Print an explanation and its plan's picture; ``more`` is how to ask for the rest."""
     text = explanation.verbose() if verbose else str(explanation)
     print(wrapped(text if more is None else text.replace(".verbose() says", f"{more} says")))
     if with_picture and explanation.plan is not None:
@@ -144,8 +141,8 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
 
 
 def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
-    follows a colon."""
+    """The shapes in ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what follows a
+    colon."""
     tight = text
     for pattern, replacement in _TIGHT:
         tight = re.sub(pattern, replacement, tight)
@@ -176,6 +173,6 @@ def _check_size(extents: Sequence[int], dtype: np.dtype) -> None:
 
 
 def _result(x1: tuple[int, ...], x2: tuple[int, ...]) -> tuple[int, ...]:
-    """Extents as many as a product's result has at most; NumPy decides whether there is one."""
+    """As many extents as a product's result has at most."""
     return (*(max(pair) for pair in zip(x1[:-2], x2[:-2], strict=False)), *x1[-2:-1],
             *(x2[-1:] if len(x2) > 1 else ()))

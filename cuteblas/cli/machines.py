@@ -1,4 +1,4 @@
-"""The two machines that the commands measure on: NumPy on this CPU, and CuPy on the current GPU."""
+"""What commands measure on: NumPy on this CPU, and CuPy on the current GPU."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _MOST_FILLS = 4                # after so many calls the queue stays full by its
 
 
 class Host:
-    """NumPy on this CPU."""
-
     name = "NumPy's BLAS on this CPU"
     rival: Any = np
     rival_name = "numpy"
@@ -31,11 +29,9 @@ class Host:
     host_turn = 20
 
     def put(self, x: np.ndarray) -> np.ndarray:
-        """The array itself."""
         return x
 
     def get(self, x: np.ndarray) -> np.ndarray:
-        """The array itself."""
         return np.asarray(x)
 
     def interval(self, call: Callable[[], Any], times: int) -> float:
@@ -53,8 +49,6 @@ class Host:
 
 
 class Gpu:
-    """CuPy on the current device."""
-
     rival_name = "cupy"
     host_turn = 200             # the first of them finds an idle device
 
@@ -74,15 +68,12 @@ class Gpu:
                                   else "C")
 
     def get(self, x: Any) -> np.ndarray:
-        """A copy on the host."""
         return self.rival.asnumpy(x)
 
     def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds between two events around the calls.
-
-        Long memsets before the first event keep the device busy while the host puts everything into
-        the queue, so that no gap between launches is counted; they also empty the L2 cache.
-        """
+        """Seconds between two events around the calls."""
+        # Long memsets before the first event keep the device busy while the host queues
+        # everything: no gap between launches counts, and the L2 cache is empty.
         cuda = self.rival.cuda
         start, stop = cuda.Event(), cuda.Event()
         for _ in range(min(-(-times // _CALLS_PER_FILL), _MOST_FILLS)):
@@ -95,14 +86,13 @@ class Gpu:
         return cuda.get_elapsed_time(start, stop) * 1e-3
 
     def host_interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds that the host takes for that many calls; the device starts idle and is not waited
+        """Seconds of the host for that many calls; the device starts idle and is not waited
         for."""
         self.rival.cuda.get_current_stream().synchronize()
         return Host().interval(call, times)
 
     def copy(self, target: Any, source: Any) -> None:
-        """Copy the memory of an array into that of another by the driver: what a transpose can
-        reach."""
+        """Copy an array's memory by the driver: what a transpose can reach."""
         target.data.copy_from_device_async(source.data, source.nbytes,
                                            self.rival.cuda.get_current_stream())
 
@@ -124,18 +114,12 @@ def torch_of(machine: Machine) -> Any:
 
 def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf,
             sustained: float = 0.0) -> list[float]:
-    """Median seconds of calls that are timed side by side.
-
-    All are called before, to compile and to warm up. Then they take turns, so that all see the same
-    clocks; of short calls, several are timed at once. Every round has another order: in a fixed
-    one, the same call would always come when the device has just slowed down for its power limit
-    (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
-    least one, if they would take longer than ``seconds`` together.
-
-    With ``sustained``, a turn is so many seconds of the same call without a pause, and as many
-    again, which are timed. Then each call runs at the clock that its own power allows, and not at
-    one that it shares with the others.
-    """
+    """Median seconds of calls that are timed side by side, in turns of changing order."""
+    # In a fixed order, one call would always come when the device has just slowed down for its
+    # power limit (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer
+    # repeats, at least one, if they take more than ``seconds``. With ``sustained``, a turn is so
+    # many seconds of the call without a pause, and as many again, timed: each runs at the clock of
+    # its own power.
     for call in calls:
         machine.interval(call, 1)
     once = [max(machine.interval(call, 1), 1e-9) for call in calls]
@@ -153,7 +137,6 @@ def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: 
 
 
 def versions() -> dict[str, str]:
-    """What measurements on this GPU depend on, by name."""
     import cupy
 
     from ..runtime import compiler_version, device_info
@@ -173,7 +156,6 @@ def versions() -> dict[str, str]:
 
 
 def host_versions() -> dict[str, str]:
-    """What measurements on this CPU depend on, by name."""
     import cuteblas
 
     return {

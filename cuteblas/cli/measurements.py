@@ -41,24 +41,9 @@ Measured = tuple[int, Iterator[Row]]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cases are measured, and how.
-
-    Attributes
-    ----------
-    sizes : tuple of tuple of int and Permutation
-        One extent: squares. Two: a transpose. Three: a product, M, N, K. A permutation: a transpose
-        of any shape. None at all: the usual ones.
-    dtypes : tuple of str
-        Element types; none at all: the usual ones.
-    orders : tuple of str
-        For both operands of a product N if its rows are contiguous, T if its columns are.
-    precision : str
-        As in :func:`cuteblas.matmul`.
-    repeats : int
-        Timings of which the median is taken.
-    sustained : float
-        Seconds for which each product is called without a pause before it is timed for as long.
-    """
+    """Which cases are measured, and how. ``sizes`` of one extent are squares, two a transpose,
+    three M, N, K; none means the usual ones; ``sustained`` is the seconds of a call before it is
+    timed."""
 
     sizes: tuple[Any, ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -68,13 +53,11 @@ class Selection:
     sustained: float = 0.0
 
     def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
-        """The chosen types, or else the usual ones."""
         return self.dtypes or usual
 
     def kernels(self, machine: Any, operation: str,
                 explained: Callable[..., Explanation]) -> dict[str | None, Row]:
-        """The cells that name a kernel, by the name that the call asks for: ``None`` is planning's
-        choice."""
+        """Cells that name a kernel, by the name asked for: ``None`` is planning's choice."""
         return {None: _kernel(machine, explained())}
 
 

@@ -10,22 +10,8 @@ __all__ = ["Permutation", "permutation"]
 
 @dataclass(frozen=True)
 class Permutation:
-    """A permutation of the axes of an array, written out or in place.
-
-    Attributes
-    ----------
-    extents : tuple of int
-        Of the array that is moved.
-    axes : tuple of int
-        As ``numpy.transpose`` takes them.
-    in_place : bool
-        Whether the array itself is overwritten.
-    beyond : int
-        Elements by which rows of memory are longer than those of the array, which is C contiguous
-        otherwise: it is a slice.
-    backwards : int or None
-        An axis that is walked backwards.
-    """
+    """A permutation of the axes of an array, written out or in place; rows of memory are
+    ``beyond`` elements longer, and the axis ``backwards`` is walked so."""
 
     extents: tuple[int, ...]
     axes: tuple[int, ...] = (1, 0)
@@ -51,8 +37,7 @@ class Permutation:
 
 
 def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
-    """The permutation by the axes that follow the colon of a shape; of ``inplace`` or nothing, the
-    last two are exchanged."""
+    """The permutation after a shape's colon; the last two axes for ``inplace`` or nothing."""
     count = len(extents)
     in_place = axes == "inplace"
     if axes and not in_place:

@@ -1,7 +1,5 @@
-"""Progress of a long command: on stderr, and only where that is a terminal.
-
-With tqdm (``pip install 'cuteblas[demo]'``) it is a bar, without it a line from time to time.
-"""
+"""Progress of a long command on stderr, if it is a terminal: tqdm's bar, or a line now and
+then."""
 
 from __future__ import annotations
 
@@ -16,25 +14,7 @@ _SECONDS = 5.0                  # between two lines
 
 
 class Progress:
-    """The progress of a number of steps; a context manager.
-
-    Parameters
-    ----------
-    what : str
-        What is done, in a word or two.
-    total : int, optional
-        How many steps there are, if that is known.
-
-    Examples
-    --------
-    >>> with Progress("gemm", 3) as progress:
-    ...     for case in "abc":
-    ...         progress.print(case)
-    ...         progress.advance()
-    a
-    b
-    c
-    """
+    """The progress of a number of steps; a context manager."""
 
     def __init__(self, what: str, total: int | None = None):
         self._what, self._total, self._done = what, total, 0
@@ -50,7 +30,6 @@ class Progress:
             self._bar.close()
 
     def advance(self, steps: int = 1) -> None:
-        """Note that so many steps are done."""
         self._done += steps
         now = perf_counter()
         if self._bar is not None:

@@ -1,4 +1,4 @@
-"""The products and copies that ``calibrate`` measures; what each is follows from its name."""
+"""The products and copies that ``calibrate`` measures, by names that say what each is."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ __all__ = ["NUMBERS_BYTES", "Sample", "copied", "numbers", "product", "sample_na
            "usual_samples"]
 
 NUMBERS_BYTES = 1 << 24
-"""Of :func:`numbers`."""
+"""Bytes of :func:`numbers`."""
 
 _PRODUCT = re.compile(r"(\w+) (?:(\d+)x)?(\d+)x(\d+)x(\d+) ([NT]{3})(?: by (\w+))?")
 _COPY = re.compile(r"(\w+) (\S+)(?: of rows of (\d+))?(?: with axis (\d+) reversed)?")
 
 
 class Sample(NamedTuple):
-    """A problem to measure: its name, the problem, the type of its elements and the bytes before
-    the first ones."""
+    """A problem, the type of its elements, and bytes before the first ones."""
 
     name: str
     problem: GemmProblem | CopyProblem
@@ -36,15 +35,13 @@ class Sample(NamedTuple):
 
 
 def usual_samples() -> list[Sample]:
-    """Random problems of all kinds in turns, so that whenever time runs out there are some of each.
-    ``conformance/bench/samples.py`` drew them."""
+    """Random problems of all kinds in turns; ``conformance/bench/samples.py`` drew them."""
     names = files("cuteblas.cli").joinpath("problems.txt").read_text("utf-8")
     return [sample_named(name) for name in names.splitlines()]
 
 
 def sample_named(name: str) -> Sample:
-    """The problem of a name: ``"float32 8x64x32x16 NTN by ieee"``, ``"int8 64x12:1,0 of rows of
-    14"``."""
+    """The problem of "float32 8x64x32x16 NTN by ieee" or "int8 64x12:1,0 of rows of 14"."""
     if found := _PRODUCT.fullmatch(name):
         element, batch, m, n, k, orders, precision = found.groups()
         return product(element, int(m), int(n), int(k), (int(batch),) if batch else (), orders,
@@ -61,8 +58,7 @@ def sample_named(name: str) -> Sample:
 def product(
     name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto"
 ) -> Sample:
-    """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T``
-    where columns are."""
+    """A product; ``orders`` has ``N`` where rows are contiguous, ``T`` where columns are."""
 
     def operand(rows: int, columns: int, order: str) -> Operand:
         return Operand(name, (columns, 1) if order == "N" else (1, rows),
@@ -89,8 +85,7 @@ def copied(name: str, moved: Permutation) -> Sample:
 
 
 def numbers(name: str) -> np.ndarray:
-    """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place
-    of a complex one."""
+    """2^24 bytes of normal or small whole numbers of a type."""
     row, rng = dtype(name), np.random.default_rng(0)
     count = NUMBERS_BYTES // row.bytes
     if row.kind not in "fc":

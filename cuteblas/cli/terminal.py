@@ -1,5 +1,4 @@
-"""Text for terminals: colours where they are supported, characters that can be shown, lines that
-fit."""
+"""Text for terminals: colours, characters that can be shown, and lines that fit."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
 def paint() -> Paint:
-    """Colours on a terminal; text as it is in files and pipes, for a dumb terminal and where
-    ``NO_COLOR`` is set."""
+    """Colours on a terminal; plain text in files and pipes, dumb terminals and with
+    ``NO_COLOR``."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
     return lambda text, number: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{text}\x1b[0m"
@@ -35,8 +34,7 @@ def columns() -> int:
 
 
 def wrapped(text: str) -> str:
-    """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge
-    where there is room."""
+    """Lines of a name and a text, wrapped so that the text keeps its edge where there is room."""
     lines, width = [], columns()
     for line in text.splitlines():
         entry = _ENTRY.match(line)
@@ -48,12 +46,9 @@ def wrapped(text: str) -> str:
 
 
 def reflowed(text: str) -> str:
-    """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell
-    go on after a backslash.
-
-    A line goes on with the line before it if it is indented by four or more and further than the
-    line that it then belongs to, or if neither of them is indented.
-    """
+    """Paragraphs and lists wrapped for another width; lines of a shell go on after a backslash."""
+    # A line continues the one before if it is indented by four or more and further than that, or
+    # if neither is indented.
     joined: list[str] = []
     for line in text.splitlines():
         indent, above = _indent(line), _indent(joined[-1]) if joined else 0
@@ -74,8 +69,7 @@ def _indent(line: str) -> int:
 
 
 def shaded(image: Iterable[Sequence[float]]) -> list[str]:
-    """An image as lines of text, two characters for each pixel, the darkest where the value is
-    largest."""
+    """An image as text, two characters a pixel, the darkest where the value is largest."""
     shades = " ░▒▓█"
     try:
         shades.encode(getattr(sys.stdout, "encoding", None) or "ascii")

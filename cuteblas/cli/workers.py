@@ -1,5 +1,4 @@
-"""Processes that plan and compile while another one measures: what they compile is found in the
-cache on disk."""
+"""Processes that plan and compile, into the cache on disk, while another one measures."""
 
 from __future__ import annotations
 
@@ -26,13 +25,7 @@ def processors() -> int:
 
 
 class Workers(ProcessPoolExecutor):
-    """Call functions of modules in other processes; a context manager.
-
-    Parameters
-    ----------
-    spared : int
-        Processors that are left to others.
-    """
+    """Call functions of modules in other processes; ``spared`` processors are left to others."""
 
     def __init__(self, spared: int = 0):
         self._others = {child.pid for child in active_children()}

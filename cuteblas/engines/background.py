@@ -1,5 +1,4 @@
-"""Work that a call begins and does not wait for: imports, the start of CUDA, planning,
-compilation."""
+"""Work that a call begins and does not wait for: imports, CUDA's start, planning, compilation."""
 
 from __future__ import annotations
 
@@ -26,15 +25,7 @@ _LOOK = 0.02      # seconds after which a caller that waits asks anew how long i
 
 
 class Job:
-    """A call of a function in a thread of its own.
-
-    Parameters
-    ----------
-    work : callable
-        What to do.
-    expected : float
-        The seconds that this should take.
-    """
+    """A call of a function in its own thread; ``expected`` is the seconds that it should take."""
 
     def __init__(self, work: Callable[[], object], expected: float):
         self._work, self._expected, self._begun = work, expected, perf_counter()
@@ -55,16 +46,15 @@ class Job:
                 self._end.set()
 
     def done(self) -> bool:
-        """Whether the job has ended."""
         return self._end.is_set()
 
     def exception(self) -> BaseException | None:
-        """What ended it, when it has ended."""
         self._end.wait()
         return self._error
 
     def wait(self, most: float) -> float:
-        """Wait if it is expected to end within so many seconds; the seconds that this took."""
+        """Wait if the job should end within ``most`` seconds; return the seconds that this
+        took."""
         begin = now = perf_counter()
         end = begin + most
         while not self.done() and now + max(self._expected - (now - self._begun),
@@ -74,7 +64,6 @@ class Job:
         return now - begin
 
     def expect(self, seconds: float) -> None:
-        """Say that it will take so many seconds from now on."""
         self._expected = perf_counter() - self._begun + seconds
 
 
@@ -82,7 +71,7 @@ _here = local()
 
 
 def expect(seconds: float) -> None:
-    """Say how many seconds the job of this thread, if it is one, will take from now on."""
+    """Say how many seconds this thread's job, if it is one, will take from now on."""
     if (job := getattr(_here, "job", None)) is not None:
         job.expect(seconds)
 
@@ -107,8 +96,7 @@ def short_turns() -> Iterator[None]:
 
 
 def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0) -> Job:
-    """Begin to call a function in another thread. The end of the program waits for it if it has
-    begun."""
+    """Begin to call a function in another thread, for which the end of the program waits."""
     job = Job(lambda: function(*arguments), expected)
     Thread(target=job.run, name=BACKGROUND).start()
     return job

@@ -1,7 +1,6 @@
-"""A product over the GPUs of a host: which part of C each of them computes, in which tiles, and
-what moves for that.
+"""A product over the GPUs of a host: the parts of C, their tiles, and what moves for them.
 
-Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
+Nothing here uses a GPU; ``engines/spread.py`` runs it.
 """
 
 from __future__ import annotations
@@ -46,21 +45,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """Where an operand or the result is.
-
-    Attributes
-    ----------
-    axes : tuple of str
-        Its axes, of those in :data:`AXES`: an operand may lack the batch.
-    axis : str
-        The one along which it is divided.
-    parts : tuple of Part
-        Its parts in their order, which leave no gap.
-    bytes : int
-        Of the whole array.
-    read : bool
-        Whether C is an operand, too.
-    """
+    """Where an operand or the result is: gapless ``parts`` along ``axis``; ``read`` if C is an
+    operand."""
 
     axes: tuple[str, ...]
     axis: str
@@ -77,19 +63,8 @@ class Held:
 
 
 class Piece(NamedTuple):
-    """What one shard has of what a tile needs.
-
-    Attributes
-    ----------
-    shard, device : int
-        Its index among the parts of the array, and where it is.
-    inside, within : tuple of slice
-        The box of the shard, and that of what the tile needs.
-    key : tuple
-        Equal for pieces that are the same box of the same array.
-    bytes : float
-        Of the box.
-    """
+    """What one shard has of a panel: the box ``inside`` it and ``within`` the panel; equal ``key``
+    for the same box."""
 
     shard: int
     device: int
@@ -100,19 +75,7 @@ class Piece(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What a tile needs of A, B or C.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Its extents.
-    pieces : tuple of Piece
-        Where it is.
-    key : tuple
-        Equal for tiles that need the same of it.
-    slot : int or None
-        The memory that it moves through; ``None`` if one shard on the device has all of it.
-    """
+    """What a tile needs of A, B or C, moved through ``slot``, or all in one shard (``None``)."""
 
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
@@ -130,17 +93,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """What one device computes.
-
-    Attributes
-    ----------
-    device : int
-        Its ordinal.
-    tiles : tuple of Tile
-        Parts of C, in their order; all of K each.
-    steps : tuple of Step
-        What each tile needs, and where.
-    """
+    """What one device computes: tiles of C, all of K each, and what each tile needs."""
 
     device: int
     tiles: tuple[Tile, ...]
@@ -148,20 +101,8 @@ class Share:
 
 
 class Action(NamedTuple):
-    """What the host begins: a copy of a piece to a device, or the kernels of a tile.
-
-    Attributes
-    ----------
-    device, step : int
-        Where, and for which of its tiles.
-    name : str
-        The array of the piece; empty for kernels.
-    piece : int
-        The index of the piece in its panel.
-    source : tuple of int, optional
-        A device that has the piece already, for which of its tiles, and the index there; by
-        default the piece comes from its shard.
-    """
+    """What the host begins: a copy of a piece to a device, or a tile's kernels (no ``name``).
+    ``source`` is (device, tile, piece) if the piece does not come from its shard."""
 
     device: int
     step: int
@@ -172,18 +113,7 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Spread:
-    """A product over devices.
-
-    Attributes
-    ----------
-    shares : tuple of Share
-        One for each device that has work.
-    ends : tuple of float
-        When each of them is expected to end, in seconds.
-    actions : tuple of Action
-        Copies and tiles in the order in which the host begins them; a source is filled before it is
-        copied.
-    """
+    """A product over devices: when each ends, and actions in the host's order."""
 
     shares: tuple[Share, ...]
     ends: tuple[float, ...]
@@ -191,7 +121,6 @@ class Spread:
 
     @property
     def seconds(self) -> float:
-        """The expected time."""
         return max(self.ends)
 
 
@@ -204,7 +133,6 @@ class Extents(NamedTuple):
     k: int
 
     def of(self, axis: str) -> int:
-        """One of them."""
         return getattr(self, axis)
 
     def bounds(self, tile: Tile, axis: str) -> tuple[int, int]:
@@ -213,7 +141,6 @@ class Extents(NamedTuple):
         return start, stop
 
     def length(self, tile: Tile, axis: str) -> int:
-        """The extent of a tile."""
         start, stop = self.bounds(tile, axis)
         return max(0, stop - start)
 
@@ -227,29 +154,20 @@ class Operands(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The time of a product, and of parts of it, on one device.
-
-    Attributes
-    ----------
-    seconds : float
-        Of all of it.
-    prepare : float
-        Of each element of A and of B that a part of it reads, whatever it is multiplied with:
-        planes or residues that are made of it. It is in ``seconds`` once.
-    """
+    """The time of a product on one device, which has once what it takes to ``prepare`` each
+    element of A and B that is read (planes, residues)."""
 
     seconds: float
     prepare: float = 0.0
 
     @classmethod
     def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
-        """From the time of all and of half of the columns, of operands of so many elements: what
-        two halves take more is what is made of the first one again."""
+        """From the time of all and of half of the columns: two halves prepare the first operand
+        twice."""
         again = max(0.0, 2 * half - whole)
         return cls(whole, min(again / first, whole / (2 * (first + second))))
 
     def of(self, extents: Extents, batch: int, m: int, n: int) -> float:
-        """The time of a part of C."""
         products = self.seconds - self.prepare * (extents.batch * (extents.m + extents.n)
                                                   * extents.k)
         preparing = self.prepare * (batch * (m + n) * extents.k)
@@ -259,32 +177,9 @@ class Cost(NamedTuple):
 @lru_cache(maxsize=256)
 def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cost,
            rate: Callable[[int, int], float], finer: int = 1, slots: int | None = None) -> Spread:
-    """Divide a product among devices so that it is expected to end first.
-
-    Parameters
-    ----------
-    extents : Extents
-        Of the product.
-    held : Operands
-        Where A, B and C are.
-    devices : tuple of int
-        Which may compute.
-    cost : Cost
-        The time on one of them.
-    rate : callable
-        Bytes in a second from a device to another one.
-    finer : int
-        How many times as many tiles as usual: of what has no memory otherwise.
-    slots : int, optional
-        For how many panels of each operand a device has memory at a time; for all by default.
-
-    Examples
-    --------
-    >>> whole = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, 0, 16384),), 2**30) for name in "abc"]
-    >>> found = spread(Extents(1, 16384, 16384, 16384), Operands(*whole), (0, 1), Cost(43e-3), lambda i, j: 390e9)
-    >>> [(share.device, len(share.tiles)) for share in found.shares]
-    [(0, 1), (1, 4)]
-    """
+    """Divide a product among devices so that it is expected to end first."""
+    # ``rate`` is bytes in a second between devices; ``finer`` multiplies the number of tiles,
+    # where memory is short; ``slots`` is the panels of each operand that a device has room for.
     order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
         product = _Product(extents, held, tuple(order[:count]), cost, rate, slots)
@@ -298,8 +193,7 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cos
 
 
 def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
-    """Devices as the parts of what is divided follow each other; those that hold the most come
-    first."""
+    """Devices in the order of the divided parts; those that hold the most come first."""
     holding = (part.device for one in sorted((held.c, held.a, held.b),
                                              key=lambda one: -len(one.parts))
                for part in one.parts if part.device in devices)
@@ -356,7 +250,7 @@ class _Product:
                      (name, *(box[axis] for axis in one.axes)), size)
 
     def missing(self, device: int, tile: Tile) -> dict[str, int]:
-        """The bytes of each array that a tile reads or writes and other devices hold."""
+        """The bytes of each array that a tile needs and other devices hold."""
         return {name: int(sum(piece.bytes for piece in panel.pieces if piece.device != device))
                 for name, panel in zip(AXES, self.panels(tile), strict=True)}
 
@@ -366,7 +260,6 @@ class _Product:
                                             for axis in ("batch", "m", "n"))) + _LAUNCHES
 
     def steps(self, device: int, tiles: Sequence[Tile]) -> tuple[Step, ...]:
-        """What the tiles of a device need."""
         found: list[list[Panel]] = []
         for panels in zip(*map(self.panels, tiles), strict=True):
             keys: dict[Any, int] = {}
@@ -379,12 +272,10 @@ class _Product:
 
 class _Course:
     """Tiles of all devices while operands arrive and results leave: what is begun, and when it
-    ends.
-
-    A piece comes from its shard or from a device that has it already: over the fastest link, then
-    from the one that has passed it on least. So it leaves its shard, and a group of devices with
-    faster links, once. Only one copy at a time leaves a device by links of one rate.
-    """
+    ends."""
+    # A piece comes from its shard or a device that has it, over the fastest link, then from the
+    # one that passed it on least: it leaves a group of devices with faster links once. Only one
+    # copy at a time leaves a device by links of one rate.
 
     def __init__(self, product: _Product, cells: Sequence[tuple[Tile, ...]]):
         self.product, self.cells = product, dict(zip(product.devices, cells, strict=True))
@@ -413,7 +304,7 @@ class _Course:
                       tuple(actions))
 
     def _asked(self, device: int) -> Iterator[Action]:
-        """The copies for a tile of a device, then its kernels, tile after tile."""
+        """The copies for a device's tiles, and then their kernels, tile after tile."""
         held = dict[Any, Panel]()
         for i, step in enumerate(self.steps[device]):
             for name, panel in zip(self.names, step, strict=False):
@@ -468,13 +359,13 @@ class _Course:
 
 
 _Way = tuple[str, bool, tuple[int, int], bool]
-"""How parts of C are cut into tiles: along which axis, whether first comes what needs the device's
-own part of an operand, one of :data:`_CUTS`, and whether the last tile is small, too."""
+"""The axis of tiles, if what needs the device's own part comes first, one of :data:`_CUTS`, and if
+the last tile is small."""
 
 
 def _divided(product: _Product, grid: dict[str, int], finer: int,
              cuts: Sequence[tuple[int, int]]) -> Spread:
-    """One way to divide: first equally, then so that devices that wait for others get less."""
+    """One way to divide: first equally, then with less for devices that wait for others."""
     parts = {axis: [1 / count] * count for axis, count in grid.items()}
     axes = [axis for axis, count in grid.items() if count > 1]
     held, best = product.held, None
@@ -531,14 +422,10 @@ def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> lis
 
 
 def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) -> tuple[Tile, ...]:
-    """The part of a device in tiles, so that it is computed while operands arrive and results
-    leave.
-
-    They are few: what an algorithm makes of the operand that they share, planes or residues, is
-    made again for each. The first one needs what is here already, or is small, since nothing is
-    computed before it is there; each of the next is as large as what arrives meanwhile; and the
-    last one is small if C leaves. Devices that need the same panels cut them in the same way.
-    """
+    """The part of a device in tiles, computed while operands arrive and results leave."""
+    # Tiles are few: what is made of the operand that they share is made again for each. The first
+    # needs what is here already, or is small; each of the next is as large as what arrives
+    # meanwhile; the last is small if C leaves. Devices with the same panels cut them alike.
     if not all(product.extents.length(tile, axis) for axis in ("batch", "m", "n")):
         return ()
     axis, own, (least, growth), leaves = way
@@ -559,8 +446,8 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
-    """What needs the device's own part of an operand, and the rest: what comes after that part, and
-    then what comes before it."""
+    """What needs the device's own part of an operand, and the rest: what comes after, then
+    before."""
     for one in product.held[:2]:
         own = [part for part in one.parts if part.device == device]
         if one.axis == axis and len(one.parts) > len(own) == 1:
@@ -585,8 +472,7 @@ def _finer_tiles(product: _Product, tile: Tile, batch: bool, finer: int) -> tupl
 
 
 def _growing(least: float, growth: float, leaves: bool) -> list[float]:
-    """The parts of a share that follow each other: the least first if something arrives, and last
-    if something leaves."""
+    """Parts of a share: the least first if something arrives, last if something leaves."""
     last = [least] if leaves else []
     left = 1 - sum(last)
     found: list[float] = []
@@ -598,7 +484,6 @@ def _growing(least: float, growth: float, leaves: bool) -> list[float]:
 
 
 def _cut_tile(product: _Product, tile: Tile, axis: str, fractions: Sequence[float]) -> list[Tile]:
-    """A tile in parts along an axis."""
     start = getattr(tile, axis).start or 0
     parts = _cut(product.extents.length(tile, axis), fractions, None)
     return [tile._replace(**{axis: slice(start + part.start, start + part.stop)})

@@ -1,5 +1,5 @@
-"""How arrays of the host move through a GPU: in which pieces, panels and order. What moves them is
-in ``runtime/ring.py``."""
+"""The pieces, panels and order in which host arrays move through a GPU (by
+``runtime/ring.py``)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,9 @@ Box = tuple[int | slice, ...]
 
 
 def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Box, int]]:
-    """The parts in which an array is moved: each as large as may be, and in a copy of the array in
-    C order without a gap.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        The extents, none of them 0.
-    itemsize, most : int
-        The bytes of an element, and of a part at most; one element always is a part.
-
-    Yields
-    ------
-    tuple, int
-        The part, and the bytes before it in such a copy.
-
-    Examples
-    --------
-    >>> [*boxes((2, 3), 4, 8)]
-    [((0, slice(0, 2, None)), 0), ((0, slice(2, 4, None)), 8), ((1, slice(0, 2, None)), 12), ((1, slice(2, 4, None)), 20)]
-    """
+    """The parts in which an array is moved, as large as may be, and the bytes before each: gapless
+    in a C-order copy."""
+    # ``[*boxes((2, 3), 4, 8)]`` has (0, 0:2) at 0, (0, 2:4) at 8, (1, 0:2) at 12, (1, 2:4) at 20.
     axis, inner = len(shape), itemsize
     while axis and inner * shape[axis - 1] <= most:
         axis -= 1
@@ -58,8 +41,7 @@ def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Bo
 
 # -- products --------------------------------------------------------------------------------------
 class Tile(NamedTuple):
-    """A part of a product: ranges of the outermost batch axis, of rows, of columns and of the
-    sum."""
+    """Ranges of the outermost batch axis, rows, columns and the sum."""
 
     batch: slice
     m: slice
@@ -69,32 +51,11 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Extents:
-    """A product C = A B of arrays of the host, as far as it decides how it moves.
-
-    Attributes
-    ----------
-    m, n, k : int
-        Rows, columns, and the length of the sum.
-    batch, others : int
-        The extent of the outermost batch axis, and the number of products for each of its indices.
-    a_bytes, b_bytes, c_bytes : int
-        Of an element.
-    a_batch, b_batch : bool
-        Whether the operand has its own elements for each index of the outermost batch axis.
-    shared : bool
-        Whether A and B share memory, which moves once.
-    by_rows : bool
-        Whether rows of C lie together on the host.
-    may_divide_k : bool
-        Whether parts of the sum may be added up.
-    grain : int
-        Panels have a multiple of so many rows or columns, where they have more; 0 for what products
-        of matrices like.
-    seconds : float
-        That the device is expected to compute.
-    a_kept, b_kept : bool
-        Whether the operand is on the device.
-    """
+    """A product C = A B of host arrays, as far as it decides how it moves."""
+    # ``batch`` is the outermost batch axis, ``others`` the products for each of its indices;
+    # ``*_batch``: an operand has its own elements for each. A and B that are ``shared`` move once.
+    # ``by_rows``: rows of C lie together on the host. Panels have multiples of ``grain`` (0: by
+    # what products like). Operands that are ``*_kept`` are on the device.
 
     m: int
     n: int
@@ -127,29 +88,13 @@ class Extents:
 
     @property
     def c(self) -> int:
-        """The bytes of C."""
         return self.m * self.n * self.c_bytes * self.others * self.batch
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The tiles of a product in their order. The panels of A and B that a tile needs move when they
-    are needed first, some tiles ahead, and stay until the last tile that needs them has been
-    computed, or are given up for others and move again.
-
-    Attributes
-    ----------
-    tiles : tuple of Tile
-        Parts of one sum follow each other.
-    ahead : int
-        For how many tiles after the one that is computed panels are under way.
-    device_bytes : int
-        Of panels and tiles that are on the device at the same time, at most.
-    up, down : int
-        The bytes that move.
-    together : bool
-        Whether A and B, which share memory, move as a whole before the first tile.
-    """
+    """The tiles of a product; panels move some tiles ``ahead``, and stay until their last tile or
+    until given up. Parts of one sum follow each other; ``together``: A and B move as a whole."""
 
     tiles: tuple[Tile, ...]
     ahead: int
@@ -174,13 +119,10 @@ _LAUNCHED = 1e-4                # seconds of the host for a tile
 
 
 def schedule(x: Extents, limit: int) -> Schedule | None:
-    """The tiles of a product that moves the fewest bytes within a limit of device memory; ``None``
-    if there are none.
-
-    What fits is divided so that results come back while operands are still on their way: into
-    panels of rows (or columns, or of the batch), with the other operand on the device from the
-    beginning.
-    """
+    """The tiles that move the fewest bytes within a limit of device memory; ``None`` if none
+    do."""
+    # What fits is divided into panels of rows, columns or the batch, so that results come back
+    # while operands arrive, with the other operand there from the beginning.
     if 2 * (x.a + x.b) + x.c <= limit:                  # some kernels want copies of their operands
         tiles = _panels(x, _PANEL_BYTES)
         return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c, x.shared)
@@ -210,7 +152,6 @@ _ALL = slice(None)
 
 
 def _across(cuts: Iterable[slice], by_rows: bool) -> tuple[Tile, ...]:
-    """Tiles that are whole rows of C, or whole columns."""
     return tuple(Tile(_ALL, cut, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, cut, _ALL)
                  for cut in cuts)
 
@@ -232,8 +173,8 @@ def _grain(x: Extents) -> int:
 
 @lru_cache(maxsize=1024)
 def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
-    """The panels of a product that fits: those for operands that move, unless the result is much
-    smaller than what does not."""
+    """The panels of a product that fits, of operands that move, unless the result is much
+    smaller."""
     if x.a_kept and x.b_kept and x.batch == x.others == 1 and x.seconds:
         return _graded(x)
     if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:
@@ -259,8 +200,7 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
 
 
 def passing(shape: tuple[int, ...], moved: int, by_columns: bool) -> tuple[Tile, ...]:
-    """The tiles of C where panels of one operand pass, as many for every device, and the bytes that
-    move on each."""
+    """The tiles of C where panels of one operand pass, as many on every device."""
     extent = shape[-1] if by_columns else shape[-2]
     step = ceil(extent / min(_MOST_PANELS, max(1, moved // _PANEL_BYTES), max(1, extent // _ROWS)))
     step = -(-step // _ROWS) * _ROWS if step >= _ROWS else step
@@ -268,11 +208,9 @@ def passing(shape: tuple[int, ...], moved: int, by_columns: bool) -> tuple[Tile,
 
 
 def _graded(x: Extents) -> tuple[Tile, ...]:
-    """Panels of C where nothing moves up: each leaves while the next one is computed.
-
-    A panel takes as long to compute as the one before takes to leave. So the first panel is the
-    shortest where leaving takes longer, and the last one where computing does.
-    """
+    """Panels of C where nothing moves up: each leaves while the next one is computed."""
+    # A panel takes as long to compute as the one before takes to leave: the first is the shortest
+    # where leaving takes longer, the last where computing does.
     extent, other = (x.m, x.n * x.b_bytes) if x.by_rows else (x.n, x.m * x.a_bytes)
     leaving, again, grain = x.c * _LEAVES, max(_LAUNCHED, other * x.k * _AGAIN), _grain(x)
     best, found = inf, [_ALL]
@@ -290,8 +228,8 @@ def _graded(x: Extents) -> tuple[Tile, ...]:
 
 
 def _blocks(x: Extents) -> tuple[Tile, ...]:
-    """Blocks of C in the order in which what they need arrives, rows of A and columns of B in
-    turns: with panels of rows alone, nothing is computed before all of B is there."""
+    """Blocks of C as what they need arrives, rows of A and columns of B in turns."""
+    # With panels of rows alone, nothing is computed before all of B is there.
     rows, columns = (parts(extent, _step(x, extent, _BLOCKS)) for extent in (x.m, x.n))
     order = sorted(((i, j) for i in range(len(rows)) for j in range(len(columns))),
                    key=lambda at: (max(at), at[1], at[0]))
@@ -308,9 +246,8 @@ def _rows_pass(x: Extents, limit: int) -> Schedule | None:
 
 
 def _one_stays(x: Extents, limit: int) -> Schedule | None:
-    """A panel of one operand stays while the other one passes, in one direction and then in the
-    other, so that what is there at the end of a pass is used by the next one, too. The panels that
-    stay are two, since the next is on its way."""
+    """A panel of one operand stays while the other passes, there and back."""
+    # So the end of a pass is used by the next one. Two panels stay: the next is on its way.
     found = []
     grain = _grain(x)
     for rows_stay in (True, False):
@@ -360,8 +297,7 @@ def _sums_stay(x: Extents, limit: int) -> Schedule | None:
 
 
 def _counted(x: Extents, tiles: Sequence[Tile], ahead: int, used: int) -> Schedule:
-    """The schedule with the bytes that move if a panel is given up as soon as the tiles ahead do
-    not need it."""
+    """The schedule and its bytes, if panels are given up as soon as the tiles ahead allow."""
     up = 0
     for operand, item in (("a", x.a_bytes), ("b", x.b_bytes)):
         keys = [panel_of(operand, tile) for tile in tiles]
@@ -373,7 +309,6 @@ def _counted(x: Extents, tiles: Sequence[Tile], ahead: int, used: int) -> Schedu
 
 
 def panel_of(operand: str, tile: Tile) -> tuple[slice, ...]:
-    """The part of an operand that a tile needs."""
     return (tile.batch, tile.m, tile.k) if operand == "a" else (tile.batch, tile.k, tile.n)
 
 

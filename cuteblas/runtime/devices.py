@@ -1,5 +1,4 @@
-"""The devices of this machine. Nothing here allocates device memory, and CuPy is imported by the
-first query only."""
+"""The devices of this machine, without device memory; the first query imports CuPy."""
 
 from __future__ import annotations
 
@@ -65,7 +64,6 @@ def _why_unavailable() -> str | None:
 
 
 def require_gpu(what: str) -> None:
-    """Refuse what needs a GPU where there is none."""
     if (reason := why_unavailable()) is not None:
         raise MissingDependency(f"{what} cannot work here: {reason}")
 
@@ -87,9 +85,8 @@ def available() -> bool:
 
 
 def start_driver() -> None:
-    """Initialise the driver. An import in another thread would wait for the tenth of a second that
-    this takes, and hold the interpreter's lock meanwhile; to look up a function would, too, so
-    that those of :func:`create_context` are looked up before."""
+    """Initialise the driver, before an import would hold the interpreter's lock meanwhile."""
+    # To look up a function would, too.
     with suppress(DriverError):
         start, *_ = _starting_functions()
         start(0)
@@ -103,10 +100,8 @@ def _starting_functions() -> list[Callable[..., int]]:
 
 
 def load_libraries() -> None:
-    """Load the libraries that CuPy's import loads by ``ctypes``, which would keep the interpreter
-    for the tenth of a second that cuBLAS takes: if they are installed packages. NVRTC's built-in
-    functions come before it: a library without a run path (13.0) finds them by name only where
-    they are loaded already."""
+    """Load cuBLAS and NVRTC before CuPy's import does, which would hold the interpreter's lock."""
+    # Built-in functions first: a library without a run path (13.0) finds them where they are loaded.
     found = find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
         for name in "cublasLt", "nvrtc-builtins", "nvrtc":
@@ -116,9 +111,8 @@ def load_libraries() -> None:
 
 
 def create_context() -> None:
-    """Create the context of the first device, which takes a tenth of a second: by the driver
-    itself, so that CuPy is imported meanwhile. Whatever it refuses, CuPy finds out in its own
-    words."""
+    """Create the first device's context, by the driver: CuPy is imported in that tenth of a
+    second."""
     with suppress(DriverError):
         _, get, retain = _starting_functions()
         device, context = ctypes.c_int(), ctypes.c_void_p()

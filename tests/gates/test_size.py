@@ -19,7 +19,7 @@ BUDGETS = {                             # tokens
     "emulator": 5100, "engines": 47330, "functions": 65060, "kernels": 71930, "layout": 34680,
     "planning": 84620, "runtime": 15280, "tutorial": 4880,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 303, 7, 766
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 303, 7, 748
 WITH_MORE = {"array": 4, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results

@@ -1,5 +1,4 @@
-"""Functions of the Array API standard, made from their parameters: ours, or those of
-array-api-compat."""
+"""Functions of the Array API standard, made from their parameters."""
 
 from __future__ import annotations
 
@@ -25,24 +24,13 @@ _OURS = {"": functions, "linalg": linalg}
 
 
 def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Func]:
-    """The functions of a part of the standard.
-
-    Parameters
-    ----------
-    table : mapping of str to str
-        Names of functions, separated by blanks, by their parameters as Python writes them.
-    part : {"", "linalg", "fft"}
-        The part.
-    module : str
-        In which they appear to be defined.
-    """
+    """The functions of a part of the standard; ``table`` has names, by blanks, by parameters."""
     return {name: _function(name, parameters, part, module) for parameters, names in table.items()
             for name in names.split()}
 
 
 def _function(name: str, parameters: str, part: str, module: str) -> Func:
-    """A function with exactly these parameters, so that Python itself checks calls; it passes on
-    what is not the default."""
+    """A function with exactly these parameters, which passes on what is not the default."""
     # the table is part of this package
     pattern: Func = eval(f"lambda {parameters}: None", {})
     kinds = signature(pattern).parameters.values()
