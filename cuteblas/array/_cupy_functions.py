@@ -380,8 +380,7 @@ _FURTHER: dict[Func, Func] = {
 
 
 # -- methods ---------------------------------------------------------------------------------------
-def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...],
-                   named: dict[str, Any]) -> Any:
+def method_by_cupy(name: str, data: cupy.ndarray, *arguments: Any, **named: Any) -> Any:
     """A method of NumPy's arrays on a CuPy array, with NumPy's arguments."""
     if name in _METHODS:
         return by_cupy(getattr(np, name), None, (data, *arguments), named, data)

@@ -367,7 +367,7 @@ def test_what_cupy_lacks_is_refused_before_it_is_asked(played, call):
                           ("cumsum", (0,), {}), ("astype", ("f4",), {"subok": False})])
 def test_methods_played_by_numpy(played, name, arguments, named):
     x = B.astype(int) if name == "choose" else A[0] if name == "searchsorted" else A
-    result = functions.method_by_cupy(x, name, arguments, named)
+    result = functions.method_by_cupy(name, x, *arguments, **named)
     np.testing.assert_array_equal(result, getattr(x, name)(*arguments, **named))
 
 
