@@ -20,6 +20,7 @@ from cuteblas import blas, epilogues, runtime
 from cuteblas.array import asarray
 from cuteblas.blas.types import dtype_named
 from cuteblas.cli import measurements
+from cuteblas.cli.arrays import random_array
 from cuteblas.cli.machines import medians
 from cuteblas.cli.measurements import (
     COPY_DTYPES,
@@ -30,7 +31,6 @@ from cuteblas.cli.measurements import (
     moved,
     operands,
     product_cases,
-    random_array,
 )
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
@@ -177,7 +177,7 @@ def _reduce(machine: Any, which: Selection) -> Measured:
 
 def _reduced(machine: Any, which: Selection, dtype: str, size: tuple[int, ...], axis: int) -> Row:
     xp, engine = machine.rival, engine_of(machine)
-    x = random_array(xp, size, dtype, 0)
+    x = random_array(xp, size, dtype)
     y = x if axis else x.T
     sums, theirs = xp.empty(len(y), x.dtype), xp.empty(len(y), x.dtype)
     strides = tuple(s // x.itemsize for s in y.strides)
@@ -213,7 +213,7 @@ def _epilogue(machine: Any, which: Selection) -> Measured:
 
 def _with_epilogue(machine: Any, which: Selection, case: str, name: str) -> Row:
     xp = machine.rival
-    a, b = operands(xp, case, random_array)
+    a, b = operands(xp, case)
     bias = random_array(xp, (1, b.shape[1]), a.dtype.name, 7)
     c, d, e = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(3))
     precision = "ieee" if not which.dtypes and a.dtype == np.float32 else which.precision
@@ -347,7 +347,7 @@ def _on_host(
 def _compile(machine: Any, which: Selection) -> Measured:
     xp, kernels = machine.rival, dict[tuple[str, str], GeneratedKernel]()
     explanations = [
-        explain(*operands(xp, case, _unset), precision=which.precision)
+        explain(*operands(xp, case), precision=which.precision)
         for case in product_cases(which, _GEMM_SIZES)
     ]
     explanations += [explain_copy(xp.empty(size, dtype).T) for dtype, size in _matrices(which)]
@@ -363,11 +363,6 @@ def _compiled(kernels: dict[tuple[str, str], GeneratedKernel]) -> Iterator[Row]:
             compiled, found = (_seconds_to_compile(kernel, target, fresh)
                                for fresh in (True, False))
             yield {"nvrtc_s": compiled, "cached_s": found, "case": f"{name} {target}"}
-
-
-def _unset(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """An array of which only the layout matters."""
-    return xp.empty(extents, dtype)
 
 
 def _seconds_to_compile(kernel: GeneratedKernel, target: str, fresh: bool) -> float:

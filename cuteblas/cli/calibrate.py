@@ -37,10 +37,11 @@ from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem
 from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
 from ..runtime.ring import processors as usable
+from .arrays import random_elements
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import NUMBERS_BYTES, Sample, numbers, sample_named, usual_samples
+from .samples import Sample, sample_named, usual_samples
 from .workers import Workers
 
 __all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "ends",
@@ -56,6 +57,8 @@ _NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which pla
 _OF_A_TILE, _TILES, _MOST = 2, 5, 7  # plans of a tile, of different tiles, and in all
 _LARGEST = 1 << 28                   # bytes of an operand of a product
 _LARGEST_COPY = 1 << 29
+_BELOW = 100                         # integers
+_ALIGNED = 256                       # bytes: multiples of this are the addresses of new arrays
 
 
 def configure(parser: Parser) -> None:
@@ -342,7 +345,7 @@ class Card:
         self._gpu, self._workers = Gpu(), Workers(spared=1)
         self._xp, self._sources = self._gpu.rival, dict[tuple[str, int], Any]()
         free, _total = self._xp.cuda.runtime.memGetInfo()
-        self._most = {kind: min(most, free // parts // NUMBERS_BYTES * NUMBERS_BYTES)
+        self._most = {kind: min(most, free // parts // _ALIGNED * _ALIGNED)
                       for kind, most, parts in ((GemmProblem, _LARGEST, 64),
                                                 (CopyProblem, _LARGEST_COPY, 8))}
         self._target = self._xp.empty(max(self._most.values()), np.uint8)
@@ -395,7 +398,12 @@ class Card:
     def _source(self, name: str, nbytes: int) -> int:
         """The address of memory that is full of numbers of a type."""
         if (name, nbytes) not in self._sources:
-            some = numbers(name)
-            self._sources[name, nbytes] = self._xp.tile(self._xp.asarray(some),
-                                                        nbytes // some.nbytes)
+            self._sources[name, nbytes] = self._xp.resize(self._xp.asarray(_numbers(name)), nbytes)
         return self._sources[name, nbytes].data.ptr
+
+
+def _numbers(name: str) -> np.ndarray:
+    """The bytes of normal or small whole numbers of a type."""
+    if name == "bfloat16":                                  # which NumPy has not
+        return random_elements(np.dtype("float32")).view(np.uint16)[1::2].copy().view(np.uint8)
+    return random_elements(np.dtype(name), below=_BELOW).view(np.uint8)

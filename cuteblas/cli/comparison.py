@@ -20,10 +20,10 @@ from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
 from ..functions import stats
 from ..planning.floors import duration
+from .arrays import ADDRESS_BYTES, array_at
 from .machines import Gpu, Host, medians
 
-_WORD = 16                              # bytes: of an address, the remainder by this is kept
-_RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
+_BELOW = 100                            # random integers: NumPy's products depend on their size
 _REPEATS, _HOST_CALLS = 5, 20
 _LONGEST = 20.0                   # seconds that one call by NumPy may be expected to take
 _WITH_BLAS, _WITHOUT = 2e10, 5e8  # multiplications in a second, at least, with which that is
@@ -238,7 +238,7 @@ def frozen(x: Any, addresses: list[int]) -> Any:
     if address is not None:
         same = addresses.index(address) if address in addresses else None
         addresses.append(address)
-        return _Array(Memory(x.shape, x.strides, x.dtype, address % _WORD), same)
+        return _Array(Memory(x.shape, x.strides, x.dtype, address % ADDRESS_BYTES), same)
     return (
         (type(x), *(frozen(each, addresses) for each in x)) if isinstance(x, (tuple, list)) else x
     )
@@ -247,32 +247,10 @@ def frozen(x: Any, addresses: list[int]) -> Any:
 def made(machine: Any, x: Any, arrays: list[Any]) -> Any:
     """The argument that was frozen, with random elements."""
     if isinstance(x, _Array):
-        arrays.append(array(machine, x.memory, None if x.same is None else arrays[x.same]))
+        base = None if x.same is None else arrays[x.same].base
+        arrays.append(array_at(machine.rival, x.memory, base, below=_BELOW))
         return arrays[-1]
     return x[0](made(machine, each, arrays) for each in x[1:]) if isinstance(x, tuple) else x
-
-
-def array(machine: Any, kind: Memory, same: Any = None) -> Any:
-    """An array with random elements, if it fits there in the memory of another one."""
-    low, high = kind.span
-    offset = (kind.address + low) % _WORD
-    memory = None if same is None or low < 0 else same.base
-    if memory is None or memory.nbytes < offset + high:
-        count = -(-(offset + high - low) // kind.dtype.itemsize)
-        memory = machine.rival.resize(machine.put(_random_elements(kind.dtype, count)), count)
-    if machine.rival is np:
-        return np.ndarray(kind.shape, kind.dtype, memory, offset - low, kind.strides)
-    return machine.rival.ndarray(kind.shape, kind.dtype, memory.data + (offset - low), kind.strides)
-
-
-def _random_elements(dtype: np.dtype, count: int) -> np.ndarray:
-    """Numbers between -1 and 1, integers below 100 or bool; at most 2^20."""
-    numbers = np.random.default_rng(0).uniform(-1, 1, min(count, _RANDOM))
-    if dtype.kind in "iu":
-        numbers = 100 * abs(numbers)
-    elif dtype.kind == "b":
-        numbers = abs(numbers).round()
-    return numbers.astype(dtype)
 
 
 def described(x: Memory) -> str:

@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from math import inf, prod
+from math import inf
 from typing import Any
 
-import numpy as np
-
 from .. import blas
-from ..blas.types import dtype_named, kind_of_numbers
 from ..engines.problems import has_kernels
 from ..functions import Explanation, copy, explain, explain_copy, matmul
 from ..functions.signatures import Precision
+from .arrays import random_array
 from .command import refusals
 from .grading import Grade, grade
 from .machines import Host, medians, torch_of
@@ -23,13 +21,12 @@ from .permutations import Permutation
 
 __all__ = ["COPY_DTYPES", "GEMM_DTYPES", "ORDERS", "Measured", "Row", "Selection",
            "graded", "move_cases", "moved", "multiplied", "operands", "product_cases", "products",
-           "random_array", "transposes"]
+           "transposes"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")
 _BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
-_TRUE = 0.1                             # of elements of bool
 _SAMPLED = 1 << 20                      # elements of an operand by which a result is checked
 
 Row = dict[str, Any]
@@ -85,7 +82,7 @@ def products(machine: Any, which: Selection) -> Measured:
     return len(cases), (
         row
         for case in cases
-        for row in multiplied(machine, which, case, *operands(machine.rival, case, random_array))
+        for row in multiplied(machine, which, case, *operands(machine.rival, case))
     )
 
 
@@ -104,15 +101,14 @@ def product_cases(
     ]
 
 
-def operands(
-    xp: Any, case: str, fill: Callable[[Any, tuple[int, ...], str, int], Any]
-) -> Iterator[Any]:
+def operands(xp: Any, case: str) -> list[Any]:
     """Both operands of a product."""
     dtype, size, orders = case.split()
     m, n, k = map(int, size.split("x"))
-    for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)):
-        x = fill(xp, extents if order == "N" else extents[::-1], dtype, seed)
-        yield x if order == "N" else x.T
+    return [
+        random_array(xp, extents, dtype, seed, "C" if order == "N" else "F")
+        for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True))
+    ]
 
 
 def multiplied(
@@ -185,7 +181,7 @@ def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
 def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:
     """A row for each of the kernels that are selected."""
     xp, case = machine.rival, f"{dtype} {size}"
-    x = random_array(xp, size.memory(), dtype, 0)
+    x = random_array(xp, size.memory(), dtype)
     array = xp.empty(size.extents, x.dtype) if size.beyond else x
     source, target, other = size.of(x), x if size.in_place else None, xp.empty_like(array)
 
@@ -219,20 +215,6 @@ def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iter
 def _kernel(machine: Any, explanation: Explanation) -> Row:
     by_numpy = isinstance(machine, Host) and explanation.runs_on.startswith("NumPy")
     return {"kernel": "NumPy" if by_numpy else explanation.family}
-
-
-def random_array(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """Normal numbers, integers of all values, or bool of which one in ten is true."""
-    generator, element = xp.random.RandomState(seed), dtype_named(dtype)
-    if kind_of_numbers(element) in "fc":
-        x = generator.standard_normal(extents)
-        return (x + 1j * generator.standard_normal(extents)
-                if np.issubdtype(element, np.complexfloating) else x).astype(element)
-    if element.kind == "b":
-        return generator.random_sample(extents) < _TRUE
-    words = generator.random_sample(-(-prod(extents) * element.itemsize // 4)) * 2.0**32
-    return words.astype(np.uint32).view(np.uint8)[:prod(extents)
-                                                  * element.itemsize].view(element).reshape(extents)
 
 
 def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)) -> Grade:

@@ -9,17 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._dtypes import dtype
 from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 from .explain import shapes
 from .permutations import Permutation, permutation
 
-__all__ = ["NUMBERS_BYTES", "Sample", "copied", "numbers", "product", "sample_named",
-           "usual_samples"]
-
-NUMBERS_BYTES = 1 << 24
-"""Of :func:`numbers`."""
+__all__ = ["Sample", "copied", "product", "sample_named", "usual_samples"]
 
 _PRODUCT = re.compile(r"(\w+) (?:(\d+)x)?(\d+)x(\d+)x(\d+) ([NT]{3})(?: by (\w+))?")
 _COPY = re.compile(r"(\w+) (\S+)(?: of rows of (\d+))?(?: with axis (\d+) reversed)?")
@@ -86,18 +81,3 @@ def copied(name: str, moved: Permutation) -> Sample:
     alignment = Memory(x.shape, x.strides, x.dtype, offset).alignment
     return Sample(f"{name} {moved}",
                   CopyProblem(x.shape, strides, target, x.itemsize, alignment), name, offset)
-
-
-def numbers(name: str) -> np.ndarray:
-    """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place
-    of a complex one."""
-    row, rng = dtype(name), np.random.default_rng(0)
-    count = NUMBERS_BYTES // row.bytes
-    if row.kind not in "fc":
-        return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)
-    if name in ("float64", "complex128"):
-        return rng.standard_normal(NUMBERS_BYTES // 8)
-    x = rng.standard_normal(count if row.bytes == 2 else NUMBERS_BYTES // 4, dtype=np.float32)
-    if name == "bfloat16":                                         # which NumPy has not
-        return (x.view(np.uint32) >> 16).astype(np.uint16)
-    return x.astype(np.float16) if name == "float16" else x

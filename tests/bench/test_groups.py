@@ -313,8 +313,9 @@ def test_compile_times(monkeypatch):
 
 
 def test_types_without_kernels_are_refused():
-    with pytest.raises(ValueError, match="there are no kernels for object"):
-        measured("compile", dtypes=("object",))
+    name = np.dtype("G").name
+    with pytest.raises(ValueError, match=f"there are no kernels for {name}"):
+        measured("compile", dtypes=(name,))
 
 
 def test_tables_and_file(tmp_path, capsys):

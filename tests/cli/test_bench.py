@@ -77,7 +77,7 @@ def test_products_of_bfloat16(monkeypatch):
                                              ("TN", ((1, 8), (12, 1))), ("TT", ((1, 8), (1, 20)))])
 def test_orders_are_strides(orders, strides):
     [case] = measurements.product_cases(Selection(((8, 12, 20),), ("int8",), (orders,)), ())
-    a, b = measurements.operands(np, case, measurements.random_array)
+    a, b = measurements.operands(np, case)
     assert (a.shape, b.shape) == ((8, 20), (20, 12)) and (a.strides, b.strides) == strides
     assert not np.array_equal(a.ravel()[:20], b.ravel()[:20])
 

@@ -11,7 +11,8 @@ import pytest
 
 from cuteblas import runtime
 from cuteblas.cli import calibrate, host_rates, main
-from cuteblas.cli.samples import Sample, numbers, usual_samples
+from cuteblas.cli.arrays import random_array, random_elements
+from cuteblas.cli.samples import Sample, usual_samples
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.hosts import HOST, host_costs_from
 from cuteblas.planning.gemm.dispatch import plan_gemm
@@ -230,8 +231,8 @@ class FakeCupy:
     def asarray(self, x):
         return x
 
-    def tile(self, x, times):
-        return self.empty(x.nbytes * times, np.uint8)
+    def resize(self, x, nbytes):
+        return self.empty(nbytes, x.dtype)
 
 
 def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
@@ -286,12 +287,23 @@ def reach(extents, strides, item):
 
 @pytest.mark.parametrize("name", ["bool", "int8", "int64", "float16", "bfloat16", "float32",
                                   "complex64", "float64", "complex128"])
-def test_numbers_fill_memory(name):
-    x = numbers(name)
-    assert x.nbytes == 1 << 24 and x.itemsize <= 8
+def test_numbers_are_those_of_their_type(name):
+    x = calibrate._numbers(name)
+    assert x.dtype == np.uint8 and x.flags.c_contiguous
     if name == "bfloat16":
-        x = (x.astype(np.uint32) << 16).view(np.float32)
-    assert np.isfinite(x.astype("f8")).all() and len(np.unique(x[:1000])) > 1
+        x = (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        assert 0.9 < x.std() < 1.1
+    else:
+        x = x.view(name)
+    assert np.isfinite(x).all() and len(np.unique(x[:1000])) > 1 and abs(x).max() < 100
+
+
+def test_random_elements_repeat_in_other_rows():
+    x = random_array(np, (2048, 1024), "float32")
+    assert len(np.unique(x[:, 0])) == 2048 and 0.99 < x.std() < 1.01
+    few = random_elements(np.dtype("int8"))
+    assert few.min() == -128 and few.max() == 127 and 0.09 < random_elements(np.dtype("bool")).mean() < 0.11
+    assert (random_array(np, (3, 4), "int32", 1, "F", 7) < 7).all()
 
 
 def test_own_costs_are_refused_with_a_warning(monkeypatch, tmp_path):
