@@ -68,6 +68,9 @@ _VARIANT_SIZES: dict[str, tuple[tuple[int, ...], ...]] = {"gemm": ((5120, 5120, 
                                                           "copy": ((8192,),)}
 _EPILOGUE_DTYPES = ("float32", "float16")
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
+# that are timed at once, by the library: with NumPy so few that few turns are interrupted by other
+# processes; with CuPy so many that it does not matter that the first of them finds an idle device
+_HOST_TURNS = {"NumPy": 20, "CuPy": 200}
 # so few that the driver's queue takes them all at once
 _SEVERAL_LAUNCHES, _FEW_CALLS = (777, 1024, 4096), 20
 
@@ -82,11 +85,14 @@ class Selection(measurements.Selection):
         How many random products or permutations, and of which choice.
     variants : bool
         Whether the named kernels that take a case are measured beside planning's choice.
+    sustained : float
+        Seconds for which each product is called without a pause before it is timed for as long.
     """
 
     random: int = 0
     seed: int = 0
     variants: bool = False
+    sustained: float = 0.0
 
     def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
         """The chosen types, or else the usual ones."""
@@ -110,6 +116,27 @@ class Selection(measurements.Selection):
             }
             for name, plan in plans.items()
         }
+
+
+class Sustained:
+    """A machine on which a call runs for some seconds without a pause, then is timed for as long.
+
+    So each call runs at the clock that its own power allows, and not at one that it shares with
+    others.
+    """
+
+    def __init__(self, machine: Any, seconds: float):
+        self._machine, self._seconds = machine, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def interval(self, call: Callable[[], Any], times: int) -> float:
+        """Seconds of so many calls."""
+        once = max(self._machine.interval(call, 1), 1e-9)
+        count = max(1, round(self._seconds / once))
+        self._machine.interval(call, count)
+        return self._machine.interval(call, count) / count * times
 
 
 def plan_of(explanation: Explanation) -> Plan:
@@ -147,6 +174,8 @@ def _sized(which: Selection, operation: str) -> Selection:
 # -- the groups ------------------------------------------------------------------------------------
 def _gemm(machine: Any, which: Selection) -> Measured:
     if not which.random:
+        if which.sustained:
+            machine = Sustained(machine, which.sustained)
         count, rows = measurements.products(machine, _sized(which, "gemm"))
         # Pages compare with CuPy.
         return count, (row | {"ratio": row["rival_s"] / row["ours_s"]} for row in rows)
@@ -334,10 +363,11 @@ def _host(machine: Any, which: Selection) -> Measured:
 def _on_host(
     machine: Any, which: Selection, case: str, calls: tuple[Callable[[], Any], ...], several: bool
 ) -> Row:
-    turn = _FEW_CALLS if several else machine.host_turn
+    usual = _HOST_TURNS[machine.title]
+    turn = _FEW_CALLS if several else usual
     for call in calls:
         machine.host_interval(call, _FEW_CALLS if several else _HOST_CALLS)
-    turns = max(1, _HOST_CALLS // machine.host_turn)
+    turns = max(1, _HOST_CALLS // usual)
     taken = [[machine.host_interval(call, turn) / turn for call in calls]
              for _ in range(turns * which.repeats)]
     ours, rival = (median(column) for column in zip(*taken, strict=True))

@@ -52,7 +52,6 @@ Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
 """By name: what counts and measures the cases of a machine and a selection."""
 
-_TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
 _ERRORS = (
     "in units of u(|A||B|), where u is the rounding unit of the result's type and |A||B| the sum of the sizes of an "
     "element's terms: any order of summing K terms stays within K of it"
@@ -160,7 +159,6 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
         What goes into the file beside them.
     """
     figures: dict[str, list[Row]] = {}
-    rival = _TITLES[machine.rival_name]
     for name, measured in groups.items():
         rows = figures[name] = []
         print(f"\n{name}")
@@ -168,7 +166,7 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
         with Progress(name, count) as progress:
             for row in found:
                 if not rows:
-                    progress.print(_line({key: COLUMNS[key][0].replace("CuPy", rival)
+                    progress.print(_line({key: COLUMNS[key][0].replace("CuPy", machine.title)
                                           for key in row}))
                 progress.print(_line({key: COLUMNS[key][1](value) for key, value in row.items()}))
                 progress.advance(not rows or row["case"] != rows[-1]["case"])

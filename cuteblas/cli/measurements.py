@@ -53,8 +53,6 @@ class Selection:
         As in :func:`cuteblas.matmul`.
     repeats : int
         Timings of which the median is taken.
-    sustained : float
-        Seconds for which each product is called without a pause before it is timed for as long.
     """
 
     sizes: tuple[Any, ...] = ()
@@ -62,7 +60,6 @@ class Selection:
     orders: tuple[str, ...] = ORDERS
     precision: Precision = "auto"
     repeats: int = 11
-    sustained: float = 0.0
 
     def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
         """The chosen types, or else the usual ones."""
@@ -135,12 +132,7 @@ def multiplied(
             torch.matmul, *map(torch.from_dlpack, (a, b)), out=torch.from_dlpack(d)
         )
     taken = medians(
-        machine,
-        *calls,
-        *theirs.values(),
-        repeats=which.repeats,
-        seconds=seconds,
-        sustained=which.sustained,
+        machine, *calls, *theirs.values(), repeats=which.repeats, seconds=seconds
     )
     others = dict(zip(theirs, taken[len(calls):], strict=True))
     theirs["rival_s"]()
@@ -194,7 +186,7 @@ def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iter
     names = which.kernels(machine, "copy", partial(explain_copy, source, out=target))
     calls = [partial(copy, source, "C", out=target, variant=name) for name in names]
     *taken, theirs, copied = medians(
-        machine, *calls, rival, partial(machine.copy, other, array), repeats=which.repeats
+        machine, *calls, rival, partial(xp.copyto, other, array), repeats=which.repeats
     )
     for kernel, call, ours in zip(names.values(), calls, taken, strict=True):
         expected = source.copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from conformance.bench.samples import random_permutations
 from cuteblas import emulator
 from cuteblas._cache import cache_directory
 from cuteblas.cli import bench, measurements
+from cuteblas.cli.machines import medians
 from cuteblas.cli.measurements import ORDERS
 from cuteblas.cli.permutations import Permutation
 from cuteblas.planning.problem import H200
@@ -42,6 +44,21 @@ def measured(group, seconds=(1.0,), **selection):
     rows = list(rows)
     assert count == len({row["case"] for row in rows})
     return rows
+
+
+def test_sustained_calls_run_for_as_long_before_they_are_timed():
+    log = []
+
+    def interval(call, times):
+        log.append((call(), times))
+        return 0.01 * times
+
+    machine = groups.Sustained(SimpleNamespace(interval=interval, title="CuPy"), 0.25)
+    assert medians(machine, lambda: "a", lambda: "b", repeats=3) == [pytest.approx(0.01)] * 2
+    turns = [log[i:i + 3] for i in range(0, len(log), 3)]
+    assert len(turns) == 2 * 2 + 3 * 2 and machine.title == "CuPy"
+    assert all(turn == [(name, 1), (name, 25), (name, 25)]
+               for turn in turns for name in turn[0][:1])
 
 
 def test_sustained_is_of_products_alone(capsys):

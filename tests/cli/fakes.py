@@ -17,15 +17,11 @@ class FakeGpu:
 
     name = "a fake GPU"
     rival = np
-    rival_name = "cupy"
-    host_turn = 200
+    title = "CuPy"
 
     def __init__(self, seconds=(1.0,)):
         self._seconds, self._taken = cycle(seconds), {}
         self.calls = 0
-
-    def put(self, x):
-        return x
 
     def get(self, x):
         return np.asarray(x)
@@ -42,9 +38,6 @@ class FakeGpu:
     def host_interval(self, call, times):
         call()
         return next(self._seconds) * times
-
-    def copy(self, target, source):
-        target[...] = source
 
 
 def future(result):
