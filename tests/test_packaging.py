@@ -48,13 +48,14 @@ class Card(calibrate.Card):
     def __exit__(self, *error):
         pass
 
-    def made(self, sample, alternatives):
+    def made(self, problem):
         made = calibrate.Future()
-        made.set_result([None] * len(alternatives))
+        made.set_result([None] * len(problem.alternatives))
         return made
 
-    def times(self, sample, alternatives, plans):
-        return [each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3)) for each in alternatives]
+    def times(self, problem, plans):
+        return [each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3))
+                for each in problem.alternatives]
 
 arguments = ["--backend", "numpy", "--sizes", "20", "--dtypes", "float32", "float64", "--repeats", "1", "--json", "bench.json"]
 assert cuteblas.cli.main(["bench", *arguments]) == 0

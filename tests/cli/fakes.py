@@ -63,9 +63,12 @@ class FormulaCard:
     def __exit__(self, *error):
         pass
 
-    def made(self, sample, alternatives):
-        return future([None] * len(alternatives))
+    def made(self, problem):
+        return future([None] * len(problem.alternatives))
 
-    def times(self, sample, alternatives, plans):
-        self.timed += len(alternatives)
-        return [x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise)) for x in alternatives]
+    def times(self, problem, plans):
+        self.timed += len(plans)
+        return [
+            x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise))
+            for x in problem.alternatives
+        ]
