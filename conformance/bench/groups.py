@@ -29,9 +29,11 @@ from cuteblas.cli.measurements import (
     Row,
     move_cases,
     moved,
+    multiplied,
     operands,
     product_cases,
 )
+from cuteblas.cli.permutations import Permutation
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine
@@ -94,29 +96,6 @@ class Selection(measurements.Selection):
     variants: bool = False
     sustained: float = 0.0
 
-    def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
-        """The chosen types, or else the usual ones."""
-        return super().types(_VARIANT_DTYPES if self.variants else usual)
-
-    def kernels(self, machine: Any, operation: str,
-                explained: Callable[..., Explanation]) -> dict[str | None, Row]:
-        """The cells that name planning's choice (``None``) and, with ``variants``, the named
-        kernels."""
-        if not self.variants:
-            return super().kernels(machine, operation, explained)
-        plans: dict[str | None, Plan] = {None: plan_of(explained())}
-        for v in variants().values():
-            if v.operation == operation and v.source != CHOSEN:
-                with suppress(ValueError):
-                    plans[v.name] = plan_of(explained(variant=v.name))
-        return {
-            name: {
-                "variant": name or f"{plan.family} (planning's choice)",
-                "conflicts": bank_conflicts(plan),
-            }
-            for name, plan in plans.items()
-        }
-
 
 class Sustained:
     """A machine on which a call runs for some seconds without a pause, then is timed for as long.
@@ -164,34 +143,81 @@ def bank_conflicts(plan: Plan) -> str:
     return ", ".join(found) or "none"
 
 
-def _sized(which: Selection, operation: str) -> Selection:
-    """A selection of named kernels with the sizes for which they are compared, unless it has
-    others."""
-    usual = which.variants and not which.sizes
-    return replace(which, sizes=_VARIANT_SIZES[operation]) if usual else which
+def _with_variants(which: Selection, operation: str) -> Selection:
+    """A selection of named kernels with the types and sizes for which they are compared, unless it
+    has others."""
+    if not which.variants:
+        return which
+    return replace(
+        which,
+        sizes=which.sizes or (() if which.random else _VARIANT_SIZES[operation]),
+        dtypes=which.dtypes or _VARIANT_DTYPES,
+    )
+
+
+def _by_kernel(
+    operation: str, explained: Callable[..., Explanation], measured: Callable[..., Row]
+) -> Iterator[Row]:
+    """A row for planning's choice and for each named kernel that takes the case."""
+    plans: dict[str | None, Plan] = {None: plan_of(explained())}
+    for v in variants().values():
+        if v.operation == operation and v.source != CHOSEN:
+            with suppress(ValueError):
+                plans[v.name] = plan_of(explained(variant=v.name))
+    for name, plan in plans.items():
+        row = measured(variant=name)
+        del row["kernel"]
+        yield {
+            "case": row["case"],
+            "variant": name or f"{plan.family} (planning's choice)",
+            "conflicts": bank_conflicts(plan),
+            **row,
+        }
 
 
 # -- the groups ------------------------------------------------------------------------------------
 def _gemm(machine: Any, which: Selection) -> Measured:
-    if not which.random:
-        if which.sustained:
-            machine = Sustained(machine, which.sustained)
-        count, rows = measurements.products(machine, _sized(which, "gemm"))
-        # Pages compare with CuPy.
-        return count, (row | {"ratio": row["rival_s"] / row["ours_s"]} for row in rows)
-    drawn = random_products(which.random, which.seed, which.dtypes, which.orders)
-    return len(drawn), timed_products(machine, drawn, which.repeats, which.precision)
+    if which.random:
+        drawn = random_products(which.random, which.seed, which.dtypes, which.orders)
+        return len(drawn), timed_products(machine, drawn, which.repeats, which.precision)
+    if which.sustained:
+        machine = Sustained(machine, which.sustained)
+    which = _with_variants(which, "gemm")
+    cases = product_cases(which, _GEMM_SIZES)
+    # Pages compare with CuPy.
+    return len(cases), (
+        row | {"ratio": row["rival_s"] / row["ours_s"]}
+        for case in cases
+        for row in _multiplied(machine, which, case)
+    )
+
+
+def _multiplied(machine: Any, which: Selection, case: str) -> Iterator[Row]:
+    a, b = operands(machine.rival, case)
+    measured = partial(multiplied, machine, which, case, a, b)
+    if not which.variants:
+        return iter([measured()])
+    return _by_kernel("gemm", partial(explain, a, b, precision=which.precision), measured)
 
 
 def _transpose(machine: Any, which: Selection) -> Measured:
-    which = which if which.random else _sized(which, "copy")
+    which = _with_variants(which, "copy")
     cases = move_cases(which) if which.sizes or not which.random else []
     cases += random_permutations(
         which.random,
         which.seed,
-        {name: dtype_named(name).itemsize for name in which.types(COPY_DTYPES)},
+        {name: dtype_named(name).itemsize for name in which.dtypes or COPY_DTYPES},
     )
-    return len(cases), (row for case in cases for row in moved(machine, which, *case))
+    return len(cases), (row for case in cases for row in _moved(machine, which, *case))
+
+
+def _moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:
+    measured = partial(moved, machine, which, dtype, size)
+    if not which.variants:
+        return iter([measured()])
+    x = machine.rival.empty(size.memory(), dtype)
+    target = x if size.in_place else None
+    return _by_kernel("copy", partial(explain_copy, size.of(x), out=target), measured)
 
 
 def _matrices(which: Selection) -> list[tuple[str, tuple[int, ...]]]:

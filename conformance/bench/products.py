@@ -175,9 +175,8 @@ def _timed(machine: Any, each: RandomProduct, repeats: int, precision: Any) -> R
     a, b = _operands(xp, each)
     plan = explain(a, b, xp.empty(each.shapes[2], each.dtype), precision=precision).plan
     assert plan is not None
-    (row,) = multiplied(
-        machine, Selection(repeats=repeats, precision=precision), str(each), a, b, _SECONDS
-    )
+    which = Selection(repeats=repeats, precision=precision)
+    row = multiplied(machine, which, str(each), a, b, seconds=_SECONDS)
     if (
         isinstance(machine, Gpu)
         and a.nbytes + b.nbytes + 2 * a.itemsize * prod(each.shapes[2]) > _LARGE

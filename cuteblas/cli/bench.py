@@ -121,9 +121,7 @@ def selected(options: Namespace, kind: type[_S]) -> _S:
         raise CommandError(
             "permutations of axes and transposes in place need the group transpose alone"
         )
-    given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x
-                             for name, x in vars(options).items()}
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+    return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})
 
 
 def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:

@@ -236,7 +236,7 @@ def test_transposes_by_name():
     first = rows[0]
     assert first["ours_s"] == 1e-3 and all(row["right"] for row in rows)
     assert first["gb_s"] == pytest.approx(2 * 64 * 128 * 4 / 1e-3 / 1e9)
-    assert measurements.move_cases(groups._sized(Selection(variants=True), "copy")) == [
+    assert measurements.move_cases(groups._with_variants(Selection(variants=True), "copy")) == [
         ("float32", Permutation((8192, 8192)))
     ]
 
@@ -298,7 +298,7 @@ def test_named_kernels_are_of_a_gpu(capsys):
 def test_random_permutations_follow_those_that_are_named(monkeypatch):
     moved = []
     monkeypatch.setattr(groups, "moved", lambda machine, which, *case: moved.append(case)
-                        or [{"case": str(case)}])
+                        or {"case": str(case)})
     assert len(measured("transpose", sizes=(), dtypes=(), random=5, seed=3)) == 5
     assert moved == random_permutations(5, 3, {"int8": 1, "float16": 2, "float32": 4, "float64": 8,
                                                "complex128": 16})
@@ -359,7 +359,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["bench", "host"])
     assert main([]) == 0
     assert main(["transpose", "--sizes", "64:inplace"]) == 0
-    assert asked.pop()[2] == Selection((Permutation((64, 64), (1, 0), True),))
+    assert asked.pop()[2] == Selection([Permutation((64, 64), (1, 0), True)])
     assert main(["gemm", "--sustained", "0.25"]) == 0
     assert asked.pop()[2] == Selection(sustained=0.25)
     assert main(["host", "figure", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders",
@@ -368,7 +368,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     (_, chosen, which, file, _), (_, chosen2, which2, file2, about) = asked
     assert chosen == groups.GROUPS and which == Selection() and file is None
     assert list(chosen2) == ["host", "figure"] and file2 == tmp_path / "x" and "<svg" in (tmp_path / "y").read_text()
-    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5,
+    assert which2 == Selection([(64,), (8, 9, 10)], ["float32", "complex128"], ["TN"], "ieee", 5,
                                variants=True)
     assert about == {"command": "python -m conformance.bench host", "device": "fake"}
 
