@@ -82,7 +82,7 @@ def configure(
                   nargs="+", type=_dtype, default=())
     parser.option("--orders ORDERS",
                   "of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)",
-                  nargs="+", type=_orders, default=ORDERS)
+                  nargs="+", type=str.upper, choices=ORDERS, default=ORDERS)
     parser.option("--precision NAME",
                   f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
                   default="auto", choices=PRECISIONS)
@@ -214,12 +214,6 @@ def _dtype(name: str) -> str:
         return dtype_named(name).name
     except TypeError as error:
         raise ArgumentTypeError(str(error)) from error
-
-
-def _orders(letters: str) -> str:
-    if letters.upper() not in ORDERS:
-        raise ArgumentTypeError(f"the orders are {', '.join(ORDERS)}, got {letters!r}")
-    return letters.upper()
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -40,10 +40,9 @@ _MOST_BYTES = 2**63                  # of an array: addresses are signed
 _MOST_DIGITS = 19
 # of operands that need not exist: aligned, and far from each other
 _ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))
-_TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"), (r"\),?\(", ") ("),
-          (r",(\s|$)", r"\1"), ("@", " "))
+_EXTENTS = r"\d+(?:\s*[x\u00d7X*,]\s*\d+)*"
 _SHAPE = re.compile(
-    r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?"
+    rf"(\(\s*(?:{_EXTENTS})?\s*,?\s*\)|{_EXTENTS})(?::(inplace|\d+(?:,\d+)*))?(?![\w:])"
 )
 _ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
 _ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package
@@ -146,19 +145,12 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
 def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
     """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
     follows a colon."""
-    tight = text
-    for pattern, replacement in _TIGHT:
-        tight = re.sub(pattern, replacement, tight)
-    found = []
-    for word in tight.split() or [""]:
-        match = _SHAPE.fullmatch(word)
-        if match is None or not (match["extents"] or word.startswith("()")):
-            raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
-        extents = re.findall(r"\d+", match["extents"] or "")
-        if (digits := max(map(len, extents), default=0)) > _MOST_DIGITS:
-            raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {digits}")
-        found.append((tuple(map(int, extents)), match["axes"]))
-    return found
+    found = [(re.findall(r"\d+", extents), axes or None) for extents, axes in _SHAPE.findall(text)]
+    if not found or _SHAPE.sub("", text).strip(" \t,@"):
+        raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
+    if (digits := max(len(n) for extents, _axes in found for n in ("", *extents))) > _MOST_DIGITS:
+        raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {digits}")
+    return [(tuple(map(int, extents)), axes) for extents, axes in found]
 
 
 def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
