@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
@@ -18,7 +19,7 @@ import numpy as np
 
 from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
-from ..functions import stats
+from ..functions import reset_stats, stats
 from ..planning.floors import duration
 from .arrays import ADDRESS_BYTES, array_at
 from .machines import Gpu, Host, medians
@@ -77,8 +78,8 @@ class Calls:
             except TypeError:
                 self.unknown += 1
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time a kind of call, ours and the library's, and describe it; ``None`` if it fails."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time a kind of call, ours and the library's, and describe it."""
         raise NotImplementedError
 
     def compared(self, machine: Any = None) -> Iterator[str]:
@@ -107,12 +108,13 @@ class Calls:
         # of calls of CuPy arrays, on the device and on the host
         start, missing, sums = perf_counter(), self.unknown, np.zeros(4 if self.title else 2)
         for kind, count in sorted(self.calls.items(), key=lambda each: -each[1] * _work(each[0])):
-            found = self.timed(machine, kind) if perf_counter() - start < self.budget else None
-            if found is None:
-                missing += count
-                continue
-            sums += count * np.array(found[0])
-            yield f"  {count:>9}  {self._line(*found[0])}  {found[1]}"
+            if perf_counter() - start < self.budget:
+                with suppress(MemoryError, ValueError, TypeError):     # too large, or refused
+                    times, text = self.timed(machine, kind)
+                    sums += count * np.array(times)
+                    yield f"  {count:>9}  {self._line(*times)}  {text}"
+                    continue
+            missing += count
         yield f"  {'in all':>9}  {self._line(*sums)}"
         if missing:
             yield f"  {missing:>9}  calls were not timed"
@@ -132,8 +134,8 @@ class CupyCalls(Calls):
     title = " on the device (and on the host)"
     budget, seconds = 30.0, 0.2
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time both."""
         from ..array import hooks
 
         patch, args, _named = kind
@@ -141,21 +143,17 @@ class CupyCalls(Calls):
         try:
             call = made(machine, args, [])
             if patch.original(*call) is NotImplemented:
-                return None
+                raise TypeError("CuPy takes another way than this hook")
             both = partial(patch.hook, *call), partial(patch.original, *call)
-            on_host = (
+            times = medians(machine, *both, repeats=_REPEATS, seconds=self.seconds)
+            times += (
                 median(machine.host_interval(each, _HOST_CALLS) for _ in range(3)) / _HOST_CALLS
                 for each in both
             )
-            times = [*medians(machine, *both, repeats=_REPEATS, seconds=self.seconds), *on_host]
-        except MemoryError:
-            return None
         finally:
             hooks.HERE.reset(token)
-        return (
-            times,
-            f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})",
-        )
+        operands = ", ".join(map(described, _arrays(args)))
+        return times, f"{patch.place.removeprefix('cupy.')}({operands})"
 
 
 class NumpyCalls(Calls):
@@ -176,38 +174,28 @@ class NumpyCalls(Calls):
             numpy_hooks.SWITCH.everywhere = everywhere
             numpy_hooks.unlink()
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time both; ``None`` without memory, or if NumPy takes too long or refuses the call."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time both."""
         from ..array.numpy_hooks import HERE, as_a_program
 
         function, args, named = kind
-        first = next(_arrays(kind), None)
-        if (
-            _work(kind) / (_WITH_BLAS if first is None or first.dtype.char in "fdFD" else _WITHOUT)
-            > _LONGEST
-        ):
-            return None
+        operands = [*_arrays(kind)]
+        rate = _WITH_BLAS if all(x.dtype.char in "fdFD" for x in operands[:1]) else _WITHOUT
+        if _work(kind) > _LONGEST * rate:
+            raise ValueError("NumPy takes too long")
         arrays: list[np.ndarray] = []
-        try:
-            call = partial(
-                as_a_program,
-                function,
-                *made(machine, args, arrays),
-                **dict(made(machine, named, arrays)),
-            )
-            before = stats()
-            _inside(HERE, call)
-            route = _route(before, stats())
-            times = medians(
-                machine, partial(_inside, HERE, call), call, repeats=_REPEATS, seconds=self.seconds
-            )
-        except (MemoryError, ValueError, TypeError):
-            return None
+        given, options = made(machine, args, arrays), dict(made(machine, named, arrays))
+        theirs = partial(as_a_program, function, *given, **options)
+        ours = partial(_inside, HERE, theirs)
+        reset_stats()
+        ours()
+        route = [detail for groups in stats().values() for counts in groups.values()
+                 for detail in counts]
+        times = medians(machine, ours, theirs, repeats=_REPEATS, seconds=self.seconds)
         words = [repr(x) for x in args[1:] if isinstance(x, (str, int))]
-        return (
-            times,
-            f"{function.__name__}({', '.join([*words, *map(described, _arrays(kind))])}): {route}",
-        )
+        text = ", ".join([*words, *map(described, operands)])
+        by = ", ".join(dict.fromkeys(route)) or "NumPy, at once"
+        return times, f"{function.__name__}({text}): {by}"
 
 
 def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
@@ -217,14 +205,6 @@ def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
         call()
     finally:
         switch.reset(token)
-
-
-def _route(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What was counted in between."""
-    details = [detail for function, groups in after.items() for group, counts in groups.items()
-               for detail, n in counts.items()
-               if n > before.get(function, {}).get(group, {}).get(detail, 0)]
-    return ", ".join(dict.fromkeys(details)) or "NumPy, at once"
 
 
 # -- kinds of calls --------------------------------------------------------------------------------
