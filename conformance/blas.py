@@ -28,7 +28,7 @@ from cuteblas.blas import routines
 from cuteblas.blas.types import ROUTINES, Types, dtype_named
 from cuteblas.cli.arrays import random_array
 from cuteblas.cli.command import CommandError, Parser, ended, refuse_unwritable
-from cuteblas.cli.progress import Progress
+from cuteblas.cli.terminal import Progress
 
 __all__ = ["Case", "Outcome", "cases", "main", "residual", "run"]
 

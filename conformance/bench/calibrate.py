@@ -34,6 +34,7 @@ from cuteblas.cli.calibrate import (
     Card,
     Made,
     Summary,
+    Workers,
     alternatives_of,
     choice_of,
     declare,
@@ -56,9 +57,8 @@ from cuteblas.cli.command import (
     refuse_unwritable,
 )
 from cuteblas.cli.machines import versions
-from cuteblas.cli.samples import Sample, sample_named
+from cuteblas.cli.problems import Sample, sample_named
 from cuteblas.cli.terminal import wrapped
-from cuteblas.cli.workers import Workers
 from cuteblas.planning.cost import CostError
 from cuteblas.planning.cost.fit import Measured, Regret, fit, regrets
 from cuteblas.planning.floors import duration

@@ -33,7 +33,7 @@ from cuteblas.cli.measurements import (
     operands,
     product_cases,
 )
-from cuteblas.cli.permutations import Permutation
+from cuteblas.cli.problems import Permutation
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine

@@ -28,7 +28,6 @@ from ..blas.types import dtype_named
 from ..functions import backend
 from ..functions.algorithms import PRECISIONS
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
-from .explain import shapes
 from .machines import Gpu, Host, host_versions, versions
 from .measurements import (
     COPY_DTYPES,
@@ -40,9 +39,8 @@ from .measurements import (
     products,
     transposes,
 )
-from .permutations import Permutation, permutation
-from .progress import Progress
-from .terminal import wrapped
+from .problems import Permutation, permutation, shapes
+from .terminal import Progress, wrapped
 
 __all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "WIDTHS", "Group",
            "machine_of", "measure", "number", "selected", "verdict"]

@@ -12,14 +12,17 @@ fastest one, 0 where they are the same.
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -37,15 +40,14 @@ from ..planning.plan import Alternative, Plan
 from ..planning.problem import CopyProblem, DeviceInfo
 from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
-from ..runtime.ring import processors as usable
+from ..runtime.ring import processors
 from .arrays import random_elements
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
-from .progress import Progress
-from .samples import Sample, sample_named, usual_samples
-from .workers import Workers
+from .problems import Sample, sample_named, usual_samples
+from .terminal import Progress
 
-__all__ = ["Card", "Made", "Summary", "alternatives_of", "choice_of", "declare", "ends",
+__all__ = ["Card", "Made", "Summary", "Workers", "alternatives_of", "choice_of", "declare", "ends",
            "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
            "timings", "to_measure"]
 
@@ -57,6 +59,7 @@ _NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which pla
                                      # the best of each family
 _OF_A_TILE, _TILES, _MOST = 2, 5, 7  # plans of a tile, of different tiles, and in all
 _BELOW = 100                         # integers
+_MOST_PROCESSES = 32
 
 
 def configure(parser: Parser) -> None:
@@ -103,7 +106,7 @@ def run(options: Namespace) -> int:
 
     print("measuring NumPy on this host and transfers to the GPU ...", flush=True)
     _save(
-        measured_host().written(command_line(), usable()),
+        measured_host().written(command_line(), processors()),
         options.json,
         costs_file(HOST),
         'backend("auto") uses it from now on',
@@ -371,3 +374,36 @@ def _numbers(name: str) -> np.ndarray:
     if name == "bfloat16":                                  # which NumPy has not
         return random_elements(np.dtype("float32")).view(np.uint16)[1::2].copy().view(np.uint8)
     return random_elements(np.dtype(name), below=_BELOW).view(np.uint8)
+
+
+# -- other processes -------------------------------------------------------------------------------
+def _processors() -> int:
+    """Processors that this process may use, which in a container are fewer than there are."""
+    count = processors()
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
+        count = min(count, round(int(quota) / int(period)))    # without a limit the quota is a word
+    return max(1, min(count, _MOST_PROCESSES))
+
+
+class Workers(ProcessPoolExecutor):
+    """Processes that plan and compile while another one measures: what they compile is found in the
+    cache on disk.
+
+    Parameters
+    ----------
+    spared : int
+        Processors that are left to others.
+    """
+
+    def __init__(self, spared: int = 0):
+        self._others = {child.pid for child in active_children()}
+        # Ctrl-C is for the process that measures
+        super().__init__(max(1, _processors() - spared), get_context("spawn"), signal.signal,
+                         (signal.SIGINT, signal.SIG_IGN))
+
+    def __exit__(self, *error: object) -> None:
+        own = [child for child in active_children() if child.pid not in self._others]
+        self.shutdown(wait=False, cancel_futures=True)
+        for child in own:                               # which may have minutes of work before them
+            child.terminate()

@@ -30,20 +30,15 @@ from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
 from ..planning.problem import DEVICES, H200
 from .command import Parser, refusals
-from .permutations import permutation
 from .pictures import picture
+from .problems import permutation, shapes
 from .terminal import paint, wrapped
 
-__all__ = ["operand", "shapes", "show"]
+__all__ = ["operand", "show"]
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
-_MOST_DIGITS = 19
 # of operands that need not exist: aligned, and far from each other
 _ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))
-_EXTENTS = r"\d+(?:\s*[x\u00d7X*,]\s*\d+)*"
-_SHAPE = re.compile(
-    rf"(\(\s*(?:{_EXTENTS})?\s*,?\s*\)|{_EXTENTS})(?::(inplace|\d+(?:,\d+)*))?(?![\w:])"
-)
 _ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
 _ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package
             for alias in (d.tag, re.sub("^f", "fp", d.tag))}
@@ -140,17 +135,6 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
         raise TypeError(
             f"data type {name!r} not understood; element types are those of NumPy and bfloat16"
         ) from None
-
-
-def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
-    follows a colon."""
-    found = [(re.findall(r"\d+", extents), axes or None) for extents, axes in _SHAPE.findall(text)]
-    if not found or _SHAPE.sub("", text).strip(" \t,@"):
-        raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
-    if (digits := max(len(n) for extents, _axes in found for n in ("", *extents))) > _MOST_DIGITS:
-        raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {digits}")
-    return [(tuple(map(int, extents)), axes) for extents, axes in found]
 
 
 def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:

@@ -17,7 +17,7 @@ from .arrays import random_array
 from .command import refusals
 from .grading import Grade, grade
 from .machines import Host, medians, torch_of
-from .permutations import Permutation
+from .problems import Permutation
 
 __all__ = ["COPY_DTYPES", "GEMM_DTYPES", "ORDERS", "Measured", "Row", "Selection",
            "graded", "move_cases", "moved", "multiplied", "operands", "product_cases", "products",

@@ -20,7 +20,7 @@ from cuteblas._cache import cache_directory
 from cuteblas.cli import bench, measurements
 from cuteblas.cli.machines import medians
 from cuteblas.cli.measurements import ORDERS
-from cuteblas.cli.permutations import Permutation
+from cuteblas.cli.problems import Permutation
 from cuteblas.planning.problem import H200
 from tests.cli.fakes import FakeGpu
 

@@ -9,7 +9,7 @@ import pytest
 
 from cuteblas.cli import bench, main, measurements
 from cuteblas.cli.measurements import Selection
-from cuteblas.cli.permutations import Permutation
+from cuteblas.cli.problems import Permutation
 
 from .fakes import FakeGpu
 

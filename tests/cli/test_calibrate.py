@@ -12,7 +12,7 @@ import pytest
 from cuteblas import runtime
 from cuteblas.cli import calibrate, host_rates, main
 from cuteblas.cli.arrays import random_array, random_elements
-from cuteblas.cli.samples import Sample, usual_samples
+from cuteblas.cli.problems import Sample, usual_samples
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.fit import Measured
 from cuteblas.planning.cost.hosts import HOST, host_costs_from
