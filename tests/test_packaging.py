@@ -38,7 +38,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 import cuteblas.cli
 from cuteblas import runtime
-from cuteblas.cli import calibrate, samples
+from cuteblas.cli import calibrate, problems
 from cuteblas.planning.problem import H200
 
 class Card(calibrate.Card):
@@ -48,18 +48,19 @@ class Card(calibrate.Card):
     def __exit__(self, *error):
         pass
 
-    def made(self, sample, alternatives):
+    def made(self, problem):
         made = calibrate.Future()
-        made.set_result([None] * len(alternatives))
+        made.set_result([None] * len(problem.alternatives))
         return made
 
-    def times(self, sample, alternatives, plans):
-        return [each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3)) for each in alternatives]
+    def times(self, problem, plans):
+        return [each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3))
+                for each in problem.alternatives]
 
 arguments = ["--backend", "numpy", "--sizes", "20", "--dtypes", "float32", "float64", "--repeats", "1", "--json", "bench.json"]
 assert cuteblas.cli.main(["bench", *arguments]) == 0
 calibrate.Card, calibrate.versions = Card, lambda: {"device": "a card"}
-some = samples.usual_samples()[:10]
+some = problems.usual_samples()[:10]
 calibrate.usual_samples = lambda: some
 runtime.why_unavailable, runtime.device_info = lambda: None, lambda: H200
 assert cuteblas.cli.main(["calibrate", "--json", "card.json"]) == 0

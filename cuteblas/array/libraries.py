@@ -14,7 +14,7 @@ from ..engines.dispatch import Carrier, Func, kind_of, own_types
 from ..functions import linalg
 from .devices import device_of
 
-__all__ = ["by_library", "is_answered_here", "leaves", "of_anything", "ours_by_numpys",
+__all__ = ["by_library", "is_answered_here", "leaves", "ours_by_numpys",
            "require_one_place"]
 
 _SOME = np.empty(0)
@@ -59,11 +59,6 @@ def by_library(function: Func, *arguments: Any, **named: Any) -> Any:
     if ours is not None:
         return ours(*arguments, **named)
     return np.ndarray.__array_function__(_SOME, function, (), arguments, named)
-
-
-def of_anything(library: Any, make: Func, a: Any, dtype: Any = None) -> Any:
-    """A function of arrays, on whatever the library makes one of."""
-    return make(library.asarray(a), dtype)
 
 
 @cache

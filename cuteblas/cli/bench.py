@@ -28,7 +28,6 @@ from ..blas.types import dtype_named
 from ..functions import backend
 from ..functions.algorithms import PRECISIONS
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
-from .explain import shapes
 from .machines import Gpu, Host, host_versions, versions
 from .measurements import (
     COPY_DTYPES,
@@ -40,9 +39,8 @@ from .measurements import (
     products,
     transposes,
 )
-from .permutations import Permutation, permutation
-from .progress import Progress
-from .terminal import wrapped
+from .problems import Permutation, permutation, shapes
+from .terminal import Progress, wrapped
 
 __all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "WIDTHS", "Group",
            "machine_of", "measure", "number", "selected", "verdict"]
@@ -52,7 +50,6 @@ Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
 """By name: what counts and measures the cases of a machine and a selection."""
 
-_TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
 _ERRORS = (
     "in units of u(|A||B|), where u is the rounding unit of the result's type and |A||B| the sum of the sizes of an "
     "element's terms: any order of summing K terms stays within K of it"
@@ -82,7 +79,7 @@ def configure(
                   nargs="+", type=_dtype, default=())
     parser.option("--orders ORDERS",
                   "of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)",
-                  nargs="+", type=_orders, default=ORDERS)
+                  nargs="+", type=str.upper, choices=ORDERS, default=ORDERS)
     parser.option("--precision NAME",
                   f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
                   default="auto", choices=PRECISIONS)
@@ -119,9 +116,7 @@ def selected(options: Namespace, kind: type[_S]) -> _S:
         raise CommandError(
             "permutations of axes and transposes in place need the group transpose alone"
         )
-    given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x
-                             for name, x in vars(options).items()}
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+    return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})
 
 
 def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
@@ -143,7 +138,6 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
     """Run groups on a machine, print their tables and return their rows; ``file`` is rewritten
     after every row, so that an interruption loses nothing."""
     figures: dict[str, list[Row]] = {}
-    rival = _TITLES[machine.rival_name]
     for name, measured in groups.items():
         rows = figures[name] = []
         print(f"\n{name}")
@@ -151,7 +145,7 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
         with Progress(name, count) as progress:
             for row in found:
                 if not rows:
-                    progress.print(_line({key: COLUMNS[key][0].replace("CuPy", rival)
+                    progress.print(_line({key: COLUMNS[key][0].replace("CuPy", machine.title)
                                           for key in row}))
                 progress.print(_line({key: COLUMNS[key][1](value) for key, value in row.items()}))
                 progress.advance(not rows or row["case"] != rows[-1]["case"])
@@ -199,12 +193,6 @@ def _dtype(name: str) -> str:
         return dtype_named(name).name
     except TypeError as error:
         raise ArgumentTypeError(str(error)) from error
-
-
-def _orders(letters: str) -> str:
-    if letters.upper() not in ORDERS:
-        raise ArgumentTypeError(f"the orders are {', '.join(ORDERS)}, got {letters!r}")
-    return letters.upper()
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
     reason = runtime.why_unavailable()
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
-    a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
+    a, b, x = (machine.rival.asarray(each, order="A") for each in (work.a, work.b, work.x))
     with np.errstate(all="ignore"), backend("numpy"):    # what overflows in NumPy may overflow here
         with refusals(ValueError, TypeError):
             plans = explain(a, b), explain_copy(matrix_transpose(x))
@@ -86,7 +86,7 @@ def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     _entry("result", _in_words(graded, result))
     if not isinstance(machine, Host):
         rival = machine.get(machine.rival.matmul(a, b))
-        _entry(f"{machine.rival_name}'s", _in_words(grade(work.a, work.b, rival), rival))
+        _entry(f"{machine.title.lower()}'s", _in_words(grade(work.a, work.b, rival), rival))
         _time(machine, matmul, a, b)
     return graded.passed
 
@@ -123,7 +123,7 @@ def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> Non
     name = function.__name__
     calls = (partial(each, *operands) for each in (function, getattr(machine.rival, name)))
     mine, theirs = medians(machine, *calls, repeats=_REPEATS, seconds=_SECONDS)
-    _entry("time", f"cuteblas.{name} {duration(mine)}, {machine.rival_name}.{name} "
+    _entry("time", f"cuteblas.{name} {duration(mine)}, {machine.title.lower()}.{name} "
                    f"{duration(theirs)}: {theirs / mine:.2f} times as fast")
 
 

@@ -30,21 +30,15 @@ from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
 from ..planning.problem import DEVICES, H200
 from .command import Parser, refusals
-from .permutations import permutation
 from .pictures import picture
+from .problems import permutation, shapes
 from .terminal import paint, wrapped
 
-__all__ = ["operand", "shapes", "show"]
+__all__ = ["operand", "show"]
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
-_MOST_DIGITS = 19
 # of operands that need not exist: aligned, and far from each other
 _ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))
-_TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"), (r"\),?\(", ") ("),
-          (r",(\s|$)", r"\1"), ("@", " "))
-_SHAPE = re.compile(
-    r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?"
-)
 _ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
 _ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package
             for alias in (d.tag, re.sub("^f", "fp", d.tag))}
@@ -138,23 +132,6 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
         raise TypeError(
             f"data type {name!r} not understood; element types are those of NumPy and bfloat16"
         ) from None
-
-
-def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes in ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with its colon's rest."""
-    tight = text
-    for pattern, replacement in _TIGHT:
-        tight = re.sub(pattern, replacement, tight)
-    found = []
-    for word in tight.split() or [""]:
-        match = _SHAPE.fullmatch(word)
-        if match is None or not (match["extents"] or word.startswith("()")):
-            raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
-        extents = re.findall(r"\d+", match["extents"] or "")
-        if (digits := max(map(len, extents), default=0)) > _MOST_DIGITS:
-            raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {digits}")
-        found.append((tuple(map(int, extents)), match["axes"]))
-    return found
 
 
 def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:

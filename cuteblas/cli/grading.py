@@ -7,11 +7,11 @@ Stability of Numerical Algorithms, 2nd edition, section 3.5). Integers must be e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
 
 import numpy as np
 
-from .._dtypes import element_of
+from ..blas.types import kind_of_numbers
 
 __all__ = ["Grade", "grade"]
 
@@ -42,41 +42,30 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     if a.ndim == 1:
         a, c = a[None, :], c[..., None, :]
     rows, depth = a.shape[-2:]
-    exact = not np.issubdtype(c.dtype, np.inexact) and not _from_ml_dtypes(c)
-    wide = np.dtype(c.dtype if exact else np.result_type(c.dtype, np.float64))
-    long = not exact and wide == c.dtype
-    if long:
+    exact = kind_of_numbers(c.dtype) not in "fc"
+    wide = c.dtype if exact else np.result_type(c.dtype, np.float64)
+    if not exact and wide == c.dtype:
         wide = np.result_type(c.dtype, np.longdouble)
-    affordable = int((_WORK_DOUBLE if wide.char in "dD"
-                      else _WORK_LONG) // max(1, depth * c[..., :1, :].size))
-    chosen = np.unique(np.linspace(0, rows - 1, min(rows, max(1, affordable))).round().astype(int)) if rows else np.arange(0)
-    a, c = a[..., chosen, :].astype(wide), c[..., chosen, :]
-    b = b.astype(wide)
-    expected = np.matmul(a, b)
+    affordable = (_WORK_DOUBLE if wide.char in "dD" else _WORK_LONG) // max(1, depth * c[..., :1, :].size)
+    some = slice(None, None, max(1, -(-rows // max(1, int(affordable)))))
+    a, b, c = a[..., some, :].astype(wide), b.astype(wide), c[..., some, :]
+    expected, checked = np.matmul(a, b), a.shape[-2]
     if exact:
-        return Grade(0.0 if np.array_equal(expected, c) else np.inf, 0.0, len(chosen), rows)
+        return Grade(0.0 if np.array_equal(expected, c) else np.inf, 0.0, checked, rows)
     # Complex multiplication adds two roundings to each product (Higham, section 3.6).
     limit = 2.0 * (depth + 2) if wide.kind == "c" else float(max(depth, 1))
-    return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, len(chosen), rows)
-
-
-def _from_ml_dtypes(x: np.ndarray) -> bool:
-    return (row := element_of(x.dtype)) is not None and row.package == "ml_dtypes"
-
-
-def _facts(x: np.ndarray) -> Any:
-    """``numpy.finfo`` of an array's type, of bfloat16 too."""
-    if not _from_ml_dtypes(x):
-        return np.finfo(x.dtype)
-    import ml_dtypes
-    return ml_dtypes.finfo(x.dtype)
+    return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, checked, rows)
 
 
 def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
-    """The largest error in u times ``size``; infinite for misplaced infinities and NaNs."""
-    # Elements whose terms exceed the type's largest number say nothing: whether they overflow is a
-    # matter of order.
-    facts = _facts(c)
+    """The largest error in units of u times ``size``; infinite where infinities and NaNs are not
+    where they belong.
+
+    Elements whose terms exceed the largest number of the result's type say nothing: whether they
+    overflow is a matter of order.
+    """
+    # NumPy's finfo does not know the types of ml_dtypes
+    facts = import_module("ml_dtypes" if c.dtype.kind == "V" else "numpy").finfo(c.dtype)
     unit = size * float(facts.eps) / 2 + float(facts.smallest_subnormal) * max(depth, 1)
     clear = size < float(facts.max)
     with np.errstate(invalid="ignore"):

@@ -19,7 +19,7 @@ from ..planning import H200, ContractionProblem, CopyProblem, Plan, Storage
 from ..planning.variants import CHOSEN, Variant, variants
 from .command import CommandError, Parser, did_you_mean
 from .explain import show
-from .samples import sample_named
+from .problems import sample_named
 from .terminal import wrapped
 
 __all__ = ["example"]

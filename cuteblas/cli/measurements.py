@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from math import inf, prod
+from math import inf
 from typing import Any
 
-import numpy as np
-
 from .. import blas
-from ..blas.types import dtype_named, kind_of_numbers
 from ..engines.problems import has_kernels
 from ..functions import Explanation, copy, explain, explain_copy, matmul
 from ..functions.signatures import Precision
+from .arrays import random_array
 from .command import refusals
 from .grading import Grade, grade
 from .machines import Host, medians, torch_of
-from .permutations import Permutation
+from .problems import Permutation
 
 __all__ = ["COPY_DTYPES", "GEMM_DTYPES", "ORDERS", "Measured", "Row", "Selection",
            "graded", "move_cases", "moved", "multiplied", "operands", "product_cases", "products",
-           "random_array", "transposes"]
+           "transposes"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")
 _BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
-_TRUE = 0.1                             # of elements of bool
 _SAMPLED = 1 << 20                      # elements of an operand by which a result is checked
 
 Row = dict[str, Any]
@@ -41,24 +38,28 @@ Measured = tuple[int, Iterator[Row]]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cases are measured, and how. ``sizes`` of one extent are squares, two a transpose,
-    three M, N, K; none means the usual ones; ``sustained`` is the seconds of a call before it is
-    timed."""
+    """Which cases are measured, and how.
 
-    sizes: tuple[Any, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ORDERS
+    Attributes
+    ----------
+    sizes : sequence of tuple of int and Permutation
+        One extent: squares. Two: a transpose. Three: a product, M, N, K. A permutation: a transpose
+        of any shape. None at all: the usual ones.
+    dtypes : sequence of str
+        Element types; none at all: the usual ones.
+    orders : sequence of str
+        For both operands of a product N if its rows are contiguous, T if its columns are.
+    precision : str
+        As in :func:`cuteblas.matmul`.
+    repeats : int
+        Timings of which the median is taken.
+    """
+
+    sizes: Sequence[Any] = ()
+    dtypes: Sequence[str] = ()
+    orders: Sequence[str] = ORDERS
     precision: Precision = "auto"
     repeats: int = 11
-    sustained: float = 0.0
-
-    def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
-        return self.dtypes or usual
-
-    def kernels(self, machine: Any, operation: str,
-                explained: Callable[..., Explanation]) -> dict[str | None, Row]:
-        """Cells that name a kernel, by the name asked for: ``None`` is planning's choice."""
-        return {None: _kernel(machine, explained())}
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -66,9 +67,7 @@ def products(machine: Any, which: Selection) -> Measured:
     """Products, beside those of the other libraries."""
     cases = product_cases(which, ((1024,), (4096,)))
     return len(cases), (
-        row
-        for case in cases
-        for row in multiplied(machine, which, case, *operands(machine.rival, case, random_array))
+        multiplied(machine, which, case, *operands(machine.rival, case)) for case in cases
     )
 
 
@@ -81,77 +80,63 @@ def product_cases(
     ]
     return [
         f"{dtype} {'x'.join(map(str, size))} {orders}"
-        for dtype in which.types(dtypes)
+        for dtype in which.dtypes or dtypes
         for size in sizes
         for orders in which.orders
     ]
 
 
-def operands(
-    xp: Any, case: str, fill: Callable[[Any, tuple[int, ...], str, int], Any]
-) -> Iterator[Any]:
+def operands(xp: Any, case: str) -> list[Any]:
     dtype, size, orders = case.split()
     m, n, k = map(int, size.split("x"))
-    for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)):
-        x = fill(xp, extents if order == "N" else extents[::-1], dtype, seed)
-        yield x if order == "N" else x.T
+    return [
+        random_array(xp, extents, dtype, seed, "C" if order == "N" else "F")
+        for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True))
+    ]
 
 
-def multiplied(
-    machine: Any, which: Selection, case: str, a: Any, b: Any, seconds: float = inf
-) -> Iterator[Row]:
+def multiplied(machine: Any, which: Selection, case: str, a: Any, b: Any,
+               variant: str | None = None, seconds: float = inf) -> Row:
+    """The row of a product."""
     xp = machine.rival
     c, d = (xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype) for _ in range(2))
+    ours: Callable[[], Any]
     if has_kernels(a.dtype):
-        names = which.kernels(machine, "gemm", partial(explain, a, b, c, precision=which.precision))
-        calls = [
-            partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in names
-        ]
+        explanation = explain(a, b, c, precision=which.precision, variant=variant)
+        ours = partial(matmul, a, b, out=c, precision=which.precision, variant=variant)
     else:  # bfloat16: NumPy's matmul makes float32 of it
         with refusals(TypeError):
             planned = blas.plan(a, b, out=c, precision=which.precision)
-        names, calls = (
-            {None: _kernel(machine, planned.explain())},
-            [partial(planned.execute, a, b, out=c)],
-        )
+        explanation, ours = planned.explain(), partial(planned.execute, a, b, out=c)
     theirs: dict[str, Callable[[], Any]] = {"rival_s": partial(xp.matmul, a, b, out=d)}
     if a.dtype.name in _BY_TORCH and (torch := torch_of(machine)) is not None:
-        theirs["torch_s"] = partial(
-            torch.matmul, *map(torch.from_dlpack, (a, b)), out=torch.from_dlpack(d)
-        )
-    taken = medians(
-        machine,
-        *calls,
-        *theirs.values(),
-        repeats=which.repeats,
-        seconds=seconds,
-        sustained=which.sustained,
+        x, y, z = map(torch.from_dlpack, (a, b, d))
+        theirs["torch_s"] = partial(torch.matmul, x, y, out=z)
+    taken, *others = medians(
+        machine, ours, *theirs.values(), repeats=which.repeats, seconds=seconds
     )
-    others = dict(zip(theirs, taken[len(calls):], strict=True))
+    ours()
     theirs["rival_s"]()
-    rival_error = graded(machine, a, b, d).error
+    mine, rival = (graded(machine, a, b, result) for result in (c, d))
     flops = 2 * c.size * a.shape[-1] * (4 if a.dtype.kind == "c" else 1)
-    for kernel, call, ours in zip(names.values(), calls, taken, strict=False):
-        call()
-        mine = graded(machine, a, b, c)
-        yield {
-            "case": case,
-            **kernel,
-            "ours_s": ours,
-            **others,
-            "ratio": min(others.values()) / ours,
-            "tflops": flops / ours / 1e12,
-            "error": mine.error,
-            "rival_error": rival_error,
-            "right": mine.passed,
-        }
+    return {
+        "case": case,
+        "kernel": _kernel(machine, explanation),
+        "ours_s": taken,
+        **dict(zip(theirs, others, strict=True)),
+        "ratio": min(others) / taken,
+        "tflops": flops / taken / 1e12,
+        "error": mine.error,
+        "rival_error": rival.error,
+        "right": mine.passed,
+    }
 
 
 # -- transposes ------------------------------------------------------------------------------------
 def transposes(machine: Any, which: Selection) -> Measured:
     """Transposes and permutations, beside the other library and a copy of as many bytes."""
     cases = move_cases(which)
-    return len(cases), (row for case in cases for row in moved(machine, which, *case))
+    return len(cases), (moved(machine, which, *case) for case in cases)
 
 
 def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
@@ -160,14 +145,18 @@ def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
              else Permutation(size * 2 if len(size) == 1 else size)
              for size in which.sizes or ((8192,), (8191, 8193))
              if isinstance(size, Permutation) or len(size) < 3]
-    return [*product(which.types(COPY_DTYPES), sizes)]
+    return [*product(which.dtypes or COPY_DTYPES, sizes)]
 
 
-def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:
-    xp, case = machine.rival, f"{dtype} {size}"
-    x = random_array(xp, size.memory(), dtype, 0)
+def moved(machine: Any, which: Selection, dtype: str, size: Permutation,
+          variant: str | None = None) -> Row:
+    """The row of a transpose."""
+    xp = machine.rival
+    x = random_array(xp, size.memory(), dtype)
     array = xp.empty(size.extents, x.dtype) if size.beyond else x
     source, target, other = size.of(x), x if size.in_place else None, xp.empty_like(array)
+    explanation = explain_copy(source, out=target, variant=variant)
+    call = partial(copy, source, "C", out=target, variant=variant)
 
     def rival() -> Any:
         if target is None:
@@ -175,44 +164,27 @@ def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iter
         target[...] = source.copy()
         return target
 
-    names = which.kernels(machine, "copy", partial(explain_copy, source, out=target))
-    calls = [partial(copy, source, "C", out=target, variant=name) for name in names]
-    *taken, theirs, copied = medians(
-        machine, *calls, rival, partial(machine.copy, other, array), repeats=which.repeats
+    ours, theirs, copied = medians(
+        machine, call, rival, partial(xp.copyto, other, array), repeats=which.repeats
     )
-    for kernel, call, ours in zip(names.values(), calls, taken, strict=True):
-        expected = source.copy()
-        yield {
-            "case": case,
-            **kernel,
-            "ours_s": ours,
-            "rival_s": theirs,
-            "copy_s": copied,
-            "ratio": theirs / ours,
-            "of_copy": copied / ours,
-            "gb_s": 2 * array.nbytes / ours / 1e9,
-            "right": bool((call() == expected).all()),
-        }
+    expected = source.copy()
+    return {
+        "case": f"{dtype} {size}",
+        "kernel": _kernel(machine, explanation),
+        "ours_s": ours,
+        "rival_s": theirs,
+        "copy_s": copied,
+        "ratio": theirs / ours,
+        "of_copy": copied / ours,
+        "gb_s": 2 * array.nbytes / ours / 1e9,
+        "right": bool((call() == expected).all()),
+    }
 
 
 # -- both ------------------------------------------------------------------------------------------
-def _kernel(machine: Any, explanation: Explanation) -> Row:
+def _kernel(machine: Any, explanation: Explanation) -> str:
     by_numpy = isinstance(machine, Host) and explanation.runs_on.startswith("NumPy")
-    return {"kernel": "NumPy" if by_numpy else explanation.family}
-
-
-def random_array(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """Normal numbers, integers of all values, or bool of which one in ten is true."""
-    generator, element = xp.random.RandomState(seed), dtype_named(dtype)
-    if kind_of_numbers(element) in "fc":
-        x = generator.standard_normal(extents)
-        return (x + 1j * generator.standard_normal(extents)
-                if np.issubdtype(element, np.complexfloating) else x).astype(element)
-    if element.kind == "b":
-        return generator.random_sample(extents) < _TRUE
-    words = generator.random_sample(-(-prod(extents) * element.itemsize // 4)) * 2.0**32
-    return words.astype(np.uint32).view(np.uint8)[:prod(extents)
-                                                  * element.itemsize].view(element).reshape(extents)
+    return "NumPy" if by_numpy else explanation.family
 
 
 def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)) -> Grade:

@@ -1,4 +1,5 @@
-"""Text for terminals: colours, characters that can be shown, and lines that fit."""
+"""Text for terminals: colours where they are supported, characters that can be shown, lines that
+fit, and the progress of a long command."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill, wrap
+from time import perf_counter
+from typing import Any
 
-__all__ = ["Paint", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
+__all__ = ["Paint", "Progress", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
 
 Paint = Callable[[str, int], str]
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _NARROWEST, _WIDEST = 40, 100
 _NAMES = 0.4                    # of the width, which names may have for themselves
+_SECONDS = 5.0                  # between two lines of progress
 _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
@@ -82,3 +86,72 @@ def shaded(image: Iterable[Sequence[float]]) -> list[str]:
 def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
     """Pictures of equal heights and straight edges next to each other."""
     return ["   ".join(lines).rstrip() for lines in zip(*pictures, strict=True)]
+
+
+class Progress:
+    """The progress of a number of steps, on stderr, and only where that is a terminal; a context
+    manager.
+
+    With tqdm (``pip install 'cuteblas[demo]'``) it is a bar, without it a line from time to time.
+
+    Parameters
+    ----------
+    what : str
+        What is done, in a word or two.
+    total : int, optional
+        How many steps there are, if that is known.
+
+    Examples
+    --------
+    >>> with Progress("gemm", 3) as progress:
+    ...     for case in "abc":
+    ...         progress.print(case)
+    ...         progress.advance()
+    a
+    b
+    c
+    """
+
+    def __init__(self, what: str, total: int | None = None):
+        self._what, self._total, self._done = what, total, 0
+        self._start = self._written = perf_counter()
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._bar: Any = _bar(what, total) if self._shown else None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, steps: int = 1) -> None:
+        """Note that so many steps are done."""
+        self._done += steps
+        now = perf_counter()
+        if self._bar is not None:
+            self._bar.update(steps)
+        elif self._shown and now - self._written >= _SECONDS:
+            self._written = now
+            of = f" of {self._total}" if self._total else ""
+            print(f"{self._what}: {self._done}{of} after {now - self._start:.0f} s",
+                  file=sys.stderr, flush=True)
+
+    def print(self, line: str) -> None:
+        """Print a line to stdout, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(line, flush=True)
+        if self._bar is not None:
+            self._bar.refresh()
+
+
+def _bar(what: str, total: int | None) -> Any:
+    """A bar of tqdm, where that is installed and the terminal can write over a line."""
+    if os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm(desc=what, total=total, file=sys.stderr, leave=False, dynamic_ncols=True)

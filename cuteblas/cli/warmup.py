@@ -20,7 +20,7 @@ from ..functions.algorithms import PRECISIONS
 from ..functions.warmup import warmup
 from ..planning.problem import DEVICES
 from .command import CommandError, Parser, refusals
-from .explain import shapes
+from .problems import shapes
 
 
 def configure(parser: Parser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ _PATIENCE = 0.25  # an overdue job is expected to take this part of its time so 
 _MOMENT = 2e-3    # seconds in which the caller goes on to NumPy, which needs no interpreter
 _TURN = 1e-4      # seconds after which a job lets a caller have the interpreter: a fiftieth of
                   # Python's own
+_FULL = 1 << 30   # collections of younger objects before one of all, which would keep the
+                  # interpreter for 20 ms while thousands of objects are being imported
 _LOOK = 0.02      # seconds after which a caller that waits asks anew how long it will take
 
 
@@ -74,21 +77,21 @@ def expect(seconds: float) -> None:
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Let threads take turns with the interpreter often."""
+    """Let threads take turns with the interpreter often, and nobody collect all garbage."""
     global _running, _before
     with _lock:
         _running += 1
         if _running == 1:
-            _before = sys.getswitchinterval()
-            sys.setswitchinterval(min(_before, _TURN))
+            interval, threshold = _before = sys.getswitchinterval(), gc.get_threshold()
+            sys.setswitchinterval(min(interval, _TURN))
+            gc.set_threshold(*threshold[:2], _FULL)
     try:
         yield
     finally:
         with _lock:
             _running -= 1
-            # else the program has set its own meanwhile
-            if not _running and sys.getswitchinterval() <= _TURN:
-                sys.setswitchinterval(_before)
+            if not _running:
+                _restore()
 
 
 def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0) -> Job:
@@ -101,13 +104,22 @@ def later(function: Callable[..., object], *arguments: Any, expected: float = 0.
 _turns = BoundedSemaphore(_MOST)
 _lock = surviving(Lock())               # of the two below
 _running = 0
-_before = 0.0                           # Python's interval
+_before = sys.getswitchinterval(), gc.get_threshold()
+
+
+def _restore() -> None:
+    """Give back Python's settings that the program has not changed meanwhile."""
+    interval, threshold = _before
+    if sys.getswitchinterval() <= _TURN:
+        sys.setswitchinterval(interval)
+    if gc.get_threshold()[2] == _FULL:
+        gc.set_threshold(*threshold)
 
 
 def _forget() -> None:
     global _turns, _running
     if _running:
-        sys.setswitchinterval(_before)
+        _restore()
     _turns, _running = BoundedSemaphore(_MOST), 0
 
 

@@ -47,6 +47,9 @@ _FASTER = "NumPy is expected to be faster"
 _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA starts: the start costs idle processors."""
 
+_SHORT = 0.05
+"""Seconds: CUDA's start does not take processors from a call that takes less."""
+
 _START = 0.6
 """Seconds after which CUDA should have started, on any machine."""
 
@@ -335,12 +338,12 @@ def _reason_for(work: Work) -> tuple[bool, str]:
 def _start_and_make_ready() -> None:
     """Start CUDA, and compile and import meanwhile what calls need."""
     from .._cache import usage
-    from ..runtime.devices import create_context, load_compiler, start_driver
+    from ..runtime.devices import create_context, load_libraries, start_driver
     from .background import later
 
     start_driver()
     context = later(create_context)
-    load_compiler()
+    load_libraries()
     _begun.set()
     threads = later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
@@ -407,10 +410,11 @@ def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
 
 
 def _starts(gain: float) -> bool:
-    """Whether CUDA starts, or did, when the seconds that this call would save are added."""
+    """Whether CUDA starts, or did, when the seconds that this call would save are added; short
+    calls come before it."""
     global _saved
     _saved += gain
-    if _starting is None and _saved >= _GAIN:
+    if _starting is None and _saved >= _GAIN and gain >= _SHORT:
         _begin_to_start()
     return _starting is not None
 
@@ -513,6 +517,8 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     # which take processors
     if all(job is None or job.done() for job in (_starting, *_compiling.values())):
         _learn(False, work, perf_counter() - begin)
+    if _saved >= _GAIN:
+        _begin_to_start()
     return result
 
 

@@ -17,15 +17,11 @@ class FakeGpu:
 
     name = "a fake GPU"
     rival = np
-    rival_name = "cupy"
-    host_turn = 200
+    title = "CuPy"
 
     def __init__(self, seconds=(1.0,)):
         self._seconds, self._taken = cycle(seconds), {}
         self.calls = 0
-
-    def put(self, x):
-        return x
 
     def get(self, x):
         return np.asarray(x)
@@ -42,9 +38,6 @@ class FakeGpu:
     def host_interval(self, call, times):
         call()
         return next(self._seconds) * times
-
-    def copy(self, target, source):
-        target[...] = source
 
 
 def future(result):
@@ -70,9 +63,12 @@ class FormulaCard:
     def __exit__(self, *error):
         pass
 
-    def made(self, sample, alternatives):
-        return future([None] * len(alternatives))
+    def made(self, problem):
+        return future([None] * len(problem.alternatives))
 
-    def times(self, sample, alternatives, plans):
-        self.timed += len(alternatives)
-        return [x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise)) for x in alternatives]
+    def times(self, problem, plans):
+        self.timed += len(plans)
+        return [
+            x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise))
+            for x in problem.alternatives
+        ]

@@ -9,7 +9,7 @@ import pytest
 
 from cuteblas.cli import bench, main, measurements
 from cuteblas.cli.measurements import Selection
-from cuteblas.cli.permutations import Permutation
+from cuteblas.cli.problems import Permutation
 
 from .fakes import FakeGpu
 
@@ -77,7 +77,7 @@ def test_products_of_bfloat16(monkeypatch):
                                              ("TN", ((1, 8), (12, 1))), ("TT", ((1, 8), (1, 20)))])
 def test_orders_are_strides(orders, strides):
     [case] = measurements.product_cases(Selection(((8, 12, 20),), ("int8",), (orders,)), ())
-    a, b = measurements.operands(np, case, measurements.random_array)
+    a, b = measurements.operands(np, case)
     assert (a.shape, b.shape) == ((8, 20), (20, 12)) and (a.strides, b.strides) == strides
     assert not np.array_equal(a.ravel()[:20], b.ravel()[:20])
 
@@ -279,13 +279,13 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["cuteblas", "bench", "gemm"])
     assert main(["bench"]) == 0
     assert main(["bench", "transpose", "--sizes", "64:inplace"]) == 0
-    assert asked.pop()[2] == Selection((Permutation((64, 64), (1, 0), True),))
+    assert asked.pop()[2] == Selection([Permutation((64, 64), (1, 0), True)])
     assert main(["bench", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders",
                  "tn", "--precision", "ieee", "--repeats", "5", "--json", str(tmp_path / "x")]) == 0
     (_, groups, which, file, _), (_, groups2, which2, file2, about) = asked
     assert groups == bench.GROUPS and which == Selection() and file is None
     assert groups2 == PRODUCTS and file2 == tmp_path / "x"
-    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5)
+    assert which2 == Selection([(64,), (8, 9, 10)], ["float32", "complex128"], ["TN"], "ieee", 5)
     assert about == {"command": "python -m cuteblas bench gemm", "device": "fake"}
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import cuteblas
 from cuteblas.cli import main
-from cuteblas.cli.explain import operand, shapes
+from cuteblas.cli.explain import operand
+from cuteblas.cli.problems import shapes
 
 
 @pytest.mark.parametrize("extents, order, dtype",

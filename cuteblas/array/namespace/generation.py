@@ -15,7 +15,7 @@ from ...engines.dispatch import Func, kind_of
 from ...functions import linalg
 from ..devices import CPU, checked_device, copied_to, device_of, made_on
 from ..libraries import leaves, require_one_place
-from ..wrapper import as_given, ndarray, unwrapped
+from ..wrapper import ndarray, unwrapped, wrapped
 from .standard import LISTS
 
 __all__ = ["generated"]
@@ -75,7 +75,7 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
                 result = call(*raw, **raw_named)
     if isinstance(result, np.finfo):
         return _FloatInfo(result)
-    result = as_given(result, [x for x in positional if type(x) is ndarray])
+    result = wrapped(result, [x for x in positional if type(x) is ndarray])
     return [*result] if name in LISTS else result
 
 
