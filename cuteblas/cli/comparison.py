@@ -134,10 +134,10 @@ class CupyCalls(Calls):
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
         """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
-        from ..array import hooks
+        from ..array.hooks import SWITCH
 
         patch, args, _named = kind
-        token = hooks.HERE.set(True)
+        token = SWITCH.here.set(True)
         try:
             call = made(machine, args, [])
             if patch.original(*call) is NotImplemented:
@@ -151,7 +151,7 @@ class CupyCalls(Calls):
         except MemoryError:
             return None
         finally:
-            hooks.HERE.reset(token)
+            SWITCH.here.reset(token)
         return (
             times,
             f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})",
@@ -166,19 +166,19 @@ class NumpyCalls(Calls):
 
     def compared(self, machine: Any = None) -> Iterator[str]:
         """Report as above, with the hooks in force only around our own calls."""
-        from ..array import numpy_hooks
+        from ..array.numpy_hooks import SWITCH
 
-        everywhere, numpy_hooks.SWITCH.everywhere = numpy_hooks.SWITCH.everywhere, False
-        numpy_hooks.link()                  # at the end of the process, the hooks have been removed
+        everywhere, SWITCH.everywhere = SWITCH.everywhere, False
+        SWITCH.link()                       # at the end of the process, the hooks have been removed
         try:
             yield from super().compared(machine)
         finally:
-            numpy_hooks.SWITCH.everywhere = everywhere
-            numpy_hooks.unlink()
+            SWITCH.everywhere = everywhere
+            SWITCH.unlink()
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
         """Time both; ``None`` without memory, or if NumPy takes too long or refuses the call."""
-        from ..array.numpy_hooks import HERE, as_a_program
+        from ..array.numpy_hooks import SWITCH, as_a_program
 
         function, args, named = kind
         first = next(_arrays(kind), None)
@@ -196,10 +196,14 @@ class NumpyCalls(Calls):
                 **dict(made(machine, named, arrays)),
             )
             before = stats()
-            _inside(HERE, call)
+            _inside(SWITCH.here, call)
             route = _route(before, stats())
             times = medians(
-                machine, partial(_inside, HERE, call), call, repeats=_REPEATS, seconds=self.seconds
+                machine,
+                partial(_inside, SWITCH.here, call),
+                call,
+                repeats=_REPEATS,
+                seconds=self.seconds,
             )
         except (MemoryError, ValueError, TypeError):
             return None
