@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
-from multiprocessing import active_children, get_context
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -397,13 +397,12 @@ class Workers(ProcessPoolExecutor):
     """
 
     def __init__(self, spared: int = 0):
-        self._others = {child.pid for child in active_children()}
         # Ctrl-C is for the process that measures
         super().__init__(max(1, _processors() - spared), get_context("spawn"), signal.signal,
                          (signal.SIGINT, signal.SIG_IGN))
 
     def __exit__(self, *error: object) -> None:
-        own = [child for child in active_children() if child.pid not in self._others]
+        own = [*(self._processes or {}).values()]
         self.shutdown(wait=False, cancel_futures=True)
         for child in own:                               # which may have minutes of work before them
             child.terminate()
