@@ -47,11 +47,6 @@ from .machines import Gpu, Host, host_versions, medians, torch_of, versions
 from .problems import Permutation, permutation, shapes
 from .terminal import Progress, wrapped
 
-__all__ = ["COLUMNS", "COPY_DTYPES", "DIGITS", "GEMM_DTYPES", "GROUPS", "HUNDREDTHS",
-           "MICROSECONDS", "ORDERS", "WIDTHS", "Group", "Measured", "Row", "Selection", "graded",
-           "machine_of", "measure", "move_cases", "moved", "multiplied", "number", "operands",
-           "product_cases", "verdict"]
-
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")

@@ -47,10 +47,6 @@ from .machines import Gpu, medians, versions
 from .problems import Sample, sample_named, usual_samples
 from .terminal import Progress
 
-__all__ = ["Card", "Made", "Summary", "Workers", "alternatives_of", "choice_of", "declare", "ends",
-           "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
-           "timings", "to_measure"]
-
 _MEASURING, _MISSING = 0.72, 0.93    # of the time: when measuring ends, and that of new choices
 _AHEAD = 48                          # problems whose kernels are being compiled
 _REPEATS, _OF_A_PROBLEM = 5, 0.3     # timings of which the median is taken; seconds for all plans

@@ -34,8 +34,6 @@ from .pictures import picture
 from .problems import permutation, shapes
 from .terminal import paint, wrapped
 
-__all__ = ["operand", "show"]
-
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
 # of operands that need not exist: aligned, and far from each other
 _ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))

@@ -27,8 +27,6 @@ from .command import PROGRAM, CommandError, Parser, ended
 from .comparison import CupyCalls, NumpyCalls
 from .terminal import wrapped
 
-__all__ = ["report", "report_on_numpy"]
-
 _DELEGATED = "delegated to "
 _BY_OTHERS = "numpy", "element by element"
 
