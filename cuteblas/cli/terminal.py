@@ -12,8 +12,6 @@ from textwrap import fill, wrap
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Paint", "Progress", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
-
 Paint = Callable[[str, int], str]
 """Colours a text by a number."""
 
