@@ -41,21 +41,19 @@ from cuteblas import runtime
 from cuteblas.cli import calibrate, problems
 from cuteblas.planning.problem import H200
 
-class Card(calibrate.Card):
-    def __init__(self, device):
-        self.device = device
-
-    def __exit__(self, *error):
-        pass
-
-    def made(self, problem):
+class Workers(calibrate.Workers):
+    def submit(self, function, problem, names, device):
         made = calibrate.Future()
-        made.set_result([None] * len(problem.alternatives))
+        made.set_result([None] * len(names))
         return made
 
+class Card(calibrate.Card):
+    def __init__(self, device):
+        self.device, self.workers = device, Workers()
+
     def times(self, problem, plans):
-        return [each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3))
-                for each in problem.alternatives]
+        return {i: each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3))
+                for i, each in enumerate(problem.alternatives)}
 
 arguments = ["--backend", "numpy", "--sizes", "20", "--dtypes", "float32", "float64", "--repeats", "1", "--json", "bench.json"]
 assert cuteblas.cli.main(["bench", *arguments]) == 0

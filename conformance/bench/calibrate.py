@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -41,7 +40,6 @@ from cuteblas.cli.calibrate import (
     ends,
     fitted,
     least_regret,
-    make,
     measured,
     regret_of,
     save_costs,
@@ -134,7 +132,8 @@ def run(options: Namespace) -> int:
         raise CommandError(f"calibrate needs a GPU: {unavailable}")
     device, about = runtime.device_info(), {**versions(), "seed": options.seed}
     print_about(about)
-    with Card(device) as machine:
+    machine = Card(device)
+    with machine.workers:
         first, last = ends(options.seconds)
         if options.again:
             return _again(machine, options, last)
@@ -247,8 +246,7 @@ def _again(machine: Any, options: Namespace, end: float) -> int:
     files, found = {id(task): file for file, task in tasks}, dict[Path,
                                                                   dict[str, dict[str, float]]]()
     for task, times in timings(machine, "again", [task for _file, task in tasks], len(tasks), end):
-        new = {str(each): x for each, x in zip(task.alternatives, times, strict=True)
-               if x is not None}
+        new = {str(task.alternatives[i]): x for i, x in times.items()}
         found.setdefault(files[id(task)], {})[task.name] = new
     for file, problems in found.items():
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -322,24 +320,13 @@ def _worst(found: Sequence[Regret], problems: Sequence[Measured]) -> None:
 
 # -- compiling -------------------------------------------------------------------------------------
 class _Compiler:
-    """A machine that times nothing; a context manager."""
+    """A machine that times nothing."""
 
     def __init__(self, device: DeviceInfo):
-        self.device, self._workers = device, Workers()
+        self.device, self.workers = device, Workers()
         self.kernels, self.failed, self.ready = set[str](), list[str](), 0
 
-    def __enter__(self) -> _Compiler:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._workers.__exit__(*error)
-
-    def made(self, problem: Measured) -> Future[list[Made]]:
-        """Begin to make plans and to compile their kernels."""
-        names = [str(each) for each in problem.alternatives]
-        return self._workers.submit(make, problem.name, names, self.device)
-
-    def times(self, problem: Measured, plans: Sequence[Made]) -> list[float | None]:
+    def times(self, problem: Measured, plans: Sequence[Made]) -> dict[int, float]:
         """Note the kernels of plans."""
         self.ready += 1
         self.failed += (plan for plan in plans if isinstance(plan, str))
@@ -349,14 +336,15 @@ class _Compiler:
             if not isinstance(plan, str)
             for launch in plan.launches
         }
-        return [None] * len(plans)
+        return {}
 
 
 def prepare(device: DeviceInfo, samples: Sequence[Sample], seconds: float) -> int:
     """Compile the kernels of all plans that would be measured into the cache, as far as there is
     time; 1 if one cannot be."""
     start = perf_counter()
-    with _Compiler(device) as compiler:
+    compiler = _Compiler(device)
+    with compiler.workers:
         wanted = (to_measure(sample, device) for sample in samples)
         for _problem, _times in timings(compiler, "prepare", wanted, len(samples), start + seconds):
             pass

@@ -19,10 +19,9 @@ import numpy as np
 from cuteblas import blas, epilogues, runtime
 from cuteblas.array import asarray
 from cuteblas.blas.types import dtype_named
-from cuteblas.cli import measurements
+from cuteblas.cli import bench
 from cuteblas.cli.arrays import random_array
-from cuteblas.cli.machines import medians
-from cuteblas.cli.measurements import (
+from cuteblas.cli.bench import (
     COPY_DTYPES,
     ORDERS,
     Measured,
@@ -33,6 +32,7 @@ from cuteblas.cli.measurements import (
     operands,
     product_cases,
 )
+from cuteblas.cli.machines import medians
 from cuteblas.cli.problems import Permutation
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
@@ -78,7 +78,7 @@ _SEVERAL_LAUNCHES, _FEW_CALLS = (777, 1024, 4096), 20
 
 
 @dataclass(frozen=True)
-class Selection(measurements.Selection):
+class Selection(bench.Selection):
     """Which cases are measured, and how.
 
     Attributes

@@ -52,12 +52,15 @@ def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | No
             **named: Any) -> Any:
     """A call that writes those elements of the result of which ``where`` is true."""
     mask = where if isinstance(where, cupy.ndarray) else cupy.asarray(np.asarray(where, bool))
-    shown = [np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x for x in inputs]
-    into = {} if out is None else {"out": tuple(None if x is None else np.ones(1, x.dtype)
-                                                for x in out)}
+
+    def shown(x: Any) -> Any:
+        return np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x
+
+    into = {} if out is None else {"out": tuple(map(shown, out))}
     with np.errstate(all="ignore"):
         # which also warns of a missing out
-        ufunc(*shown, where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into, **named)
+        ufunc(*map(shown, inputs), where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into,
+              **named)
     results = ufunc(*inputs, **named)
     written = []
     for result, given in zip(results if ufunc.nout > 1 else (results,), out or (None,) * ufunc.nout,

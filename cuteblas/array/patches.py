@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from ..engines.counters import stats
 from ..engines.dispatch import Func
 
-__all__ = ["MADE_BY_CHECKS", "Patch", "Switch", "checking"]
+__all__ = ["MADE_BY_CHECKS", "Patch", "Switch"]
 
 _ABSENT: Any = object()
 
@@ -50,37 +53,86 @@ class Patch:
         self._linked = False
 
 
-class Switch:
-    """Whether hooks serve calls of every thread, or will if the next product passes the check;
-    ``watch`` is told of every call, its place and arguments."""
-
-    __slots__ = ("checked", "everywhere", "pending", "watch")
-
-    def __init__(self) -> None:
-        self.everywhere = False
-        self.pending = False
-        self.checked = False
-        self.watch: Callable[..., None] | None = None
-
-
-MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
+MADE_BY_CHECKS: Counter[tuple[str, str]] = Counter()
 """How many products the self-tests made, by function and route."""
 
 
-@contextmanager
-def checking(switch: Switch, here: ContextVar[bool]) -> Iterator[None]:
-    """Check hooks, which serve this block; :data:`MADE_BY_CHECKS` notes what is counted."""
-    before, watching, token = stats(), switch.watch, here.set(True)
-    try:
-        yield
-    except Exception as error:
-        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
-    finally:
-        switch.watch = watching
-        here.reset(token)
-        for function, groups in stats().items():
-            for route, count in groups.get("calls", {}).items():
-                made = count - before.get(function, {}).get("calls", {}).get(route, 0)
-                if made > 0:
-                    MADE_BY_CHECKS[function, route] = MADE_BY_CHECKS.get((function, route), 0) + made
-    switch.checked = True
+class Switch:
+    """The hooks in a library: their places, whether they serve calls, and who observes these.
+
+    Parameters
+    ----------
+    library : str
+        The name of the library.
+    places : iterable
+        Patches and loops, which it links and unlinks.
+
+    Attributes
+    ----------
+    here : ContextVar
+        They serve this thread or task: it is inside ``with cuteblas.enabled()``.
+    everywhere : bool
+        They serve every thread.
+    blocks : int
+        How many ``with enabled()`` are open, in all threads.
+    pending : bool
+        They will serve every thread from the next product on, if they pass the check.
+    checked : bool
+        They have passed it.
+    refused : str or None
+        Why they have not.
+    watch : callable or None
+        Told of every call that arrives at a hook: its place and its arguments.
+    """
+
+    __slots__ = ("blocks", "checked", "everywhere", "here", "pending", "places", "refused",
+                 "watch")
+
+    def __init__(self, library: str, places: Iterable[Any]) -> None:
+        self.places = tuple(places)
+        self.here = ContextVar(f"cuteblas_enabled_{library}", default=False)
+        self.everywhere = self.pending = self.checked = False
+        self.blocks = 0
+        self.refused: str | None = None
+        self.watch: Callable[..., None] | None = None
+
+    def link(self) -> None:
+        """Put the hooks in their places."""
+        for place in self.places:
+            place.link()
+
+    def unlink(self) -> None:
+        """Restore what was there before."""
+        for place in self.places:
+            place.unlink()
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
+        :data:`MADE_BY_CHECKS`."""
+        before, watching, token = _calls(), self.watch, self.here.set(True)
+        try:
+            yield
+        except Exception as error:
+            raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
+        finally:
+            self.watch = watching
+            self.here.reset(token)
+            MADE_BY_CHECKS.update(_calls() - before)
+        self.checked = True
+
+    def check(self, place: Any, call: Func, expected: Any, unreached: str, name: str) -> None:
+        """Make a call, which has to arrive at a place and to return what is expected."""
+        arrived: list[Any] = []
+        self.watch = lambda place, *_call: arrived.append(place)
+        result = call()
+        if place not in arrived:
+            raise RuntimeError(unreached)
+        if not np.array_equal(result, expected):
+            raise RuntimeError(f"a {name} differs from NumPy's")
+
+
+def _calls() -> Counter[tuple[str, str]]:
+    """The calls that are counted, by function and route."""
+    return Counter({(function, route): count for function, groups in stats().items()
+                    for route, count in groups.get("calls", {}).items()})

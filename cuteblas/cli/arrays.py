@@ -10,8 +10,6 @@ from ..blas.types import dtype_named, kind_of_numbers
 from ..engines.memory import Memory
 from ..functions.gemm import new_matrices
 
-__all__ = ["ADDRESS_BYTES", "array_at", "random_array", "random_elements"]
-
 ADDRESS_BYTES = 16
 """The remainder of an address by this is kept."""
 

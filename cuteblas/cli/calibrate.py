@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
-from multiprocessing import active_children, get_context
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -46,10 +46,6 @@ from .command import CommandError, Parser, command_line, positive, print_about, 
 from .machines import Gpu, medians, versions
 from .problems import Sample, sample_named, usual_samples
 from .terminal import Progress
-
-__all__ = ["Card", "Made", "Summary", "Workers", "alternatives_of", "choice_of", "declare", "ends",
-           "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
-           "timings", "to_measure"]
 
 _MEASURING, _MISSING = 0.72, 0.93    # of the time: when measuring ends, and that of new choices
 _AHEAD = 48                          # problems whose kernels are being compiled
@@ -83,7 +79,8 @@ def run(options: Namespace) -> int:
     if not options.host:
         about = versions()
         print_about(about)
-        with Card(runtime.device_info()) as machine:
+        machine = Card(runtime.device_info())
+        with machine.workers:
             first, last = ends(options.seconds)
             problems = measured(machine, usual_samples(), first)
             before = summary(regrets(problems, machine.device))
@@ -154,17 +151,16 @@ def to_measure(sample: Sample, device: DeviceInfo) -> Measured:
     of several tiles and of each family, and planning's choice."""
     everything = alternatives_of(sample, device)
     choice = choice_of(sample, everything)
-    ranked = sorted(((each.seconds(device), index, each) for index, each in enumerate(everything)))
-    least, tiles, families = ranked[0][0], Counter[str](), Counter[str]()
-    first = choice(device)
+    ranked = sorted(everything, key=lambda each: each.seconds(device))
+    tiles, families, first = Counter[str](), set[str](), choice(device)
     wanted = {str(first): first}
-    for seconds, _index, each in ranked:
-        tile = str(each).partition(", ")[0]
-        another = seconds <= _NEAR * least and tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
-        if (another and len(wanted) < _MOST) or (seconds <= _FAMILY_NEAR * least
-                                                 and not families[each.family]):
+    for each in ranked:
+        times, tile = each.seconds(device) / ranked[0].seconds(device), str(each).partition(", ")[0]
+        another = times <= _NEAR and tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
+        if (another and len(wanted) < _MOST) or (times <= _FAMILY_NEAR
+                                                 and each.family not in families):
             tiles[tile] += 1
-            families[each.family] += 1
+            families.add(each.family)
             wanted[str(each)] = each
     return Measured(sample.name, choice, list(wanted.values()), [], everything)
 
@@ -189,14 +185,16 @@ def make(problem: str, names: Sequence[str], device: DeviceInfo) -> list[Made]:
 # -- measuring and fitting -------------------------------------------------------------------------
 def timings(
     machine: Any, what: str, problems: Iterable[Measured], count: int, end: float
-) -> Iterator[tuple[Measured, list[float | None]]]:
-    """Time the plans of each problem as soon as its kernels are compiled, until the time
-    ``end``."""
+) -> Iterator[tuple[Measured, dict[int, float]]]:
+    """Time the plans of each problem, by their places, as soon as its kernels are compiled, until
+    the time ``end``."""
     remaining, waiting = iter(problems), dict[Future[list[Made]], Measured]()
     with Progress(what, count) as progress:
         while (left := end - perf_counter()) > 0:
             for problem in islice(remaining, _AHEAD - len(waiting)):
-                waiting[machine.made(problem)] = problem
+                names = [str(each) for each in problem.alternatives]
+                future = machine.workers.submit(make, problem.name, names, machine.device)
+                waiting[future] = problem
             wait(waiting, left, FIRST_COMPLETED)
             if (ready := next((each for each in waiting if each.done()), None)) is None:
                 break
@@ -222,12 +220,9 @@ def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measur
     start, problems = perf_counter(), list[Measured]()
     wanted = (to_measure(sample, machine.device) for sample in samples)
     for problem, times in timings(machine, "calibrate", wanted, len(samples), end):
-        plans, problem.alternatives = problem.alternatives, []
-        for plan, seconds in zip(plans, times, strict=True):
-            if seconds is not None:
-                problem.add(plan, seconds)
-        if problem.seconds:
-            problems.append(problem)
+        if times:
+            plans, seconds = [problem.alternatives[i] for i in times], list(times.values())
+            problems.append(replace(problem, alternatives=plans, seconds=seconds))
     if not problems:
         raise CommandError("no problem was measured in the time; --seconds allows more", 1)
     count = sum(len(problem.seconds) for problem in problems)
@@ -250,10 +245,10 @@ def fitted(machine: Any, problems: list[Measured], end: float) -> tuple[Costs, l
         ]
         if not new:
             break
-        for each, (taken, before) in timings(machine, "new choices", new, len(new), end):
+        for each, times in timings(machine, "new choices", new, len(new), end):
             problem = own[each.name]
-            if taken is not None and before is not None:
-                problem.add(each.alternatives[0], taken * problem.best / before)
+            if len(times) == 2:
+                problem.add(each.alternatives[0], times[0] * problem.best / times[1])
     return least_regret(problems, device, costs)
 
 
@@ -308,22 +303,13 @@ def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> 
 
 # -- a card ----------------------------------------------------------------------------------------
 class Card:
+    """The current GPU, and processes that compile for it."""
+
     def __init__(self, device: DeviceInfo):
-        self.device, self._gpu, self._workers = device, Gpu(), Workers(spared=1)
+        self.device, self.workers, self._gpu = device, Workers(spared=1), Gpu()
 
-    def __enter__(self) -> Card:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._workers.__exit__(*error)
-
-    def made(self, problem: Measured) -> Future[list[Made]]:
-        """Begin to make plans and to compile their kernels."""
-        names = [str(each) for each in problem.alternatives]
-        return self._workers.submit(make, problem.name, names, self.device)
-
-    def times(self, problem: Measured, plans: Sequence[Made]) -> list[float | None]:
-        """What plans take, timed side by side; ``None`` for one that the device or the compiler
+    def times(self, problem: Measured, plans: Sequence[Made]) -> dict[int, float]:
+        """What plans take, timed side by side, but those that the device or the compiler
         refuses."""
         sample, xp = sample_named(problem.name), self._gpu.rival
         try:
@@ -338,7 +324,7 @@ class Card:
                 for _role, item, modes in sample.problem.tensors
             )
         except MemoryError:
-            return [None] * len(plans)
+            return {}
         addresses = *(x.data.ptr + sample.offset for x in operands), result.data.ptr
         stream, calls = xp.cuda.get_current_stream().ptr, dict[int, Callable[[], None]]()
         for index, plan in enumerate(plans):
@@ -350,10 +336,10 @@ class Card:
                 calls[index] = call
             except (runtime.CompileError, runtime.DriverError, ValueError) as error:
                 print(f"  {error}".splitlines()[0], file=sys.stderr)
-        taken = medians(self._gpu, *calls.values(), repeats=_REPEATS,
-                        seconds=_OF_A_PROBLEM) if calls else []
-        by_index = dict(zip(calls, taken, strict=True))
-        return [by_index.get(index) for index in range(len(plans))]
+        if not calls:
+            return {}
+        taken = medians(self._gpu, *calls.values(), repeats=_REPEATS, seconds=_OF_A_PROBLEM)
+        return dict(zip(calls, taken, strict=True))
 
 
 @cache
@@ -385,13 +371,12 @@ class Workers(ProcessPoolExecutor):
     """
 
     def __init__(self, spared: int = 0):
-        self._others = {child.pid for child in active_children()}
         # Ctrl-C is for the process that measures
         super().__init__(max(1, _processors() - spared), get_context("spawn"), signal.signal,
                          (signal.SIGINT, signal.SIG_IGN))
 
     def __exit__(self, *error: object) -> None:
-        own = [child for child in active_children() if child.pid not in self._others]
+        own = [*(self._processes or {}).values()]
         self.shutdown(wait=False, cancel_futures=True)
         for child in own:                               # which may have minutes of work before them
             child.terminate()

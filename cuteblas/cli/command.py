@@ -22,9 +22,6 @@ from typing import Any, NoReturn
 
 from .terminal import columns, reflowed
 
-__all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "command_line", "did_you_mean",
-           "ended", "positive", "print_about", "refusals", "refuse_unwritable"]
-
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
 
 INTERRUPTED, UNREAD = 130, 141

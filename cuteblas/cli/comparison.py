@@ -113,12 +113,12 @@ class CupyCalls(Calls):
     title = " on the device (and on the host)"
     budget, seconds = 30.0, 0.2
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
-        """Time both."""
-        from ..array import hooks
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
+        """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
+        from ..array.hooks import SWITCH
 
         patch, args, _named = kind
-        token = hooks.HERE.set(True)
+        token = SWITCH.here.set(True)
         try:
             call = made(machine, args, [])
             if patch.original(*call) is NotImplemented:
@@ -130,9 +130,11 @@ class CupyCalls(Calls):
                 for each in both
             )
         finally:
-            hooks.HERE.reset(token)
-        operands = ", ".join(map(described, _arrays(args)))
-        return times, f"{patch.place.removeprefix('cupy.')}({operands})"
+            SWITCH.here.reset(token)
+        return (
+            times,
+            f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})",
+        )
 
 
 class NumpyCalls(Calls):
@@ -142,19 +144,20 @@ class NumpyCalls(Calls):
     budget, seconds = 60.0, 0.5
 
     def compared(self, machine: Any = None) -> Iterator[str]:
-        from ..array import numpy_hooks
+        """Report as above, with the hooks in force only around our own calls."""
+        from ..array.numpy_hooks import SWITCH
 
-        everywhere, numpy_hooks.SWITCH.everywhere = numpy_hooks.SWITCH.everywhere, False
-        numpy_hooks.link()                  # at the end of the process, the hooks have been removed
+        everywhere, SWITCH.everywhere = SWITCH.everywhere, False
+        SWITCH.link()                       # at the end of the process, the hooks have been removed
         try:
             yield from super().compared(machine)
         finally:
-            numpy_hooks.SWITCH.everywhere = everywhere
-            numpy_hooks.unlink()
+            SWITCH.everywhere = everywhere
+            SWITCH.unlink()
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
-        """Time both."""
-        from ..array.numpy_hooks import HERE, as_a_program
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
+        """Time both; ``None`` without memory, or if NumPy takes too long or refuses the call."""
+        from ..array.numpy_hooks import SWITCH, as_a_program
 
         function, args, named = kind
         operands = [*_arrays(kind)]
@@ -162,14 +165,25 @@ class NumpyCalls(Calls):
         if _work(kind) > _LONGEST * rate:
             raise ValueError("NumPy takes too long")
         arrays: list[np.ndarray] = []
-        given, options = made(machine, args, arrays), dict(made(machine, named, arrays))
-        theirs = partial(as_a_program, function, *given, **options)
-        ours = partial(_inside, HERE, theirs)
-        reset_stats()
-        ours()
-        route = [detail for groups in stats().values() for counts in groups.values()
-                 for detail in counts]
-        times = medians(machine, ours, theirs, repeats=_REPEATS, seconds=self.seconds)
+        try:
+            call = partial(
+                as_a_program,
+                function,
+                *made(machine, args, arrays),
+                **dict(made(machine, named, arrays)),
+            )
+            before = stats()
+            _inside(SWITCH.here, call)
+            route = _route(before, stats())
+            times = medians(
+                machine,
+                partial(_inside, SWITCH.here, call),
+                call,
+                repeats=_REPEATS,
+                seconds=self.seconds,
+            )
+        except (MemoryError, ValueError, TypeError):
+            return None
         words = [repr(x) for x in args[1:] if isinstance(x, (str, int))]
         text = ", ".join([*words, *map(described, operands)])
         by = ", ".join(dict.fromkeys(route)) or "NumPy, at once"

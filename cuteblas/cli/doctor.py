@@ -34,8 +34,6 @@ from ..runtime.tracking import why_untracked
 from .command import PROGRAM, Parser
 from .terminal import columns
 
-__all__ = ["Finding", "findings"]
-
 _EDGE = 22                      # where what was found begins
 _DRIVER = "GPU kernels need an NVIDIA GPU and a driver for CUDA 12 or newer: https://www.nvidia.com/drivers"
 

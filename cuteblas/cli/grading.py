@@ -13,8 +13,6 @@ import numpy as np
 
 from ..blas.types import kind_of_numbers
 
-__all__ = ["Grade", "grade"]
-
 # Multiply-adds that the reference of a check may take: in float64 by a BLAS, in longdouble without
 # one.
 _WORK_DOUBLE, _WORK_LONG = 2e10, 1e8

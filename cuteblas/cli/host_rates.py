@@ -13,8 +13,6 @@ from ..runtime.ring import processors
 from .arrays import random_array
 from .machines import Host, medians
 
-__all__ = ["measured"]
-
 _REPEATS = 5
 _EXTENT = 2048                          # of products; a quarter where NumPy has no BLAS
 _COPIED = 8192                          # rows and columns of a matrix that is copied

@@ -22,8 +22,6 @@ from .explain import show
 from .problems import sample_named
 from .terminal import wrapped
 
-__all__ = ["example"]
-
 _SQUARE = "4096x4096x4096 NNN"
 
 

@@ -38,8 +38,6 @@ from ..layout import (
 )
 from .command import Parser, refusals, refuse_unwritable
 
-__all__ = ["configure", "run"]
-
 _MOST = 64
 _ADDRESS_BITS = 64
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Gpu", "Host", "Machine", "host_versions", "medians", "torch_of", "versions"]
-
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30

@@ -13,8 +13,6 @@ from ..planning.pages import owners
 from ..tutorial.transpose import TILE, TutorialTransposeConfig
 from .terminal import Paint, side_by_side
 
-__all__ = ["picture"]
-
 _MOST_CELLS = 16
 _SHOWN = 8
 _WARP = 32

@@ -12,9 +12,6 @@ import numpy as np
 from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 
-__all__ = ["Permutation", "Sample", "copied", "permutation", "product", "sample_named", "shapes",
-           "usual_samples"]
-
 _MOST_DIGITS = 19
 _EXTENTS = r"\d+(?:\s*[x\u00d7X*,]\s*\d+)*"
 _SHAPE = re.compile(

@@ -12,8 +12,6 @@ from textwrap import fill, wrap
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Paint", "Progress", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
-
 Paint = Callable[[str, int], str]
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..planning.streaming import Extents, Schedule, Tile
+from ..planning.streaming import Extents, Schedule, panels_along
 from ..runtime.peers import peers
 from .cuda import CUDA
 from .host_cuda import Crossing, compact
@@ -22,10 +22,23 @@ class Abandoned(Exception):
 
 
 class Exchange:
-    """The panels of one operand on all devices, each for one tile; strides are positive."""
+    """The panels of one operand on all devices.
 
-    def __init__(self, operand: np.ndarray, devices: Sequence[int], tiles: Sequence[Tile]):
-        self._operand, self._devices, self._tiles = operand, tuple(devices), tuple(tiles)
+    Parameters
+    ----------
+    operand : numpy.ndarray
+        All of it; strides are positive.
+    devices : sequence of int
+        Those that share it.
+    by_rows : bool
+        Whether panels are rows of it, or columns.
+    moved : int
+        The bytes that move on each device.
+    """
+
+    def __init__(self, operand: np.ndarray, devices: Sequence[int], by_rows: bool, moved: int):
+        self._operand, self._devices = operand, tuple(devices)
+        self._by_rows, self._moved = by_rows, moved
         # by device and panel: memory, and when the part is there
         self._there: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._left: set[int] = set()
@@ -38,7 +51,8 @@ class Exchange:
         """A device's schedule, whose panels all stay; ``None`` if they need more memory."""
         if 2 * (x.a + x.b) + x.c > limit:
             return None
-        return Schedule(self._tiles, len(self._tiles), x.a + x.b + x.c, x.a + x.b, x.c)
+        tiles = panels_along(x, self._by_rows, self._moved)
+        return Schedule(tiles, len(tiles))
 
     def begin(self, way: Crossing, part: np.ndarray) -> tuple[Any, list[Any]]:
         """A panel on this device, and what brings this device's part of it."""

@@ -13,7 +13,6 @@ from ..planning.sharding import (
     AXES,
     Action,
     Cost,
-    Extents,
     Held,
     Operands,
     Panel,
@@ -21,6 +20,7 @@ from ..planning.sharding import (
     Spread,
     spread,
 )
+from ..planning.streaming import Tile
 from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
@@ -43,10 +43,10 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     # ``cost`` is the expected time of it and of its parts on one device; ``reads_c``: C is also
     # read.
     between = peers()
-    extents = Extents(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
+    whole = Tile.whole(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
     held = Operands(_held("a", a), _held("b", b), replace(_held("c", c), read=reads_c))
     for halving in range(_MOST_HALVINGS + 1):
-        plan = spread(extents, held, tuple(devices), cost, between.rate, 2**halving,
+        plan = spread(whole, held, tuple(devices), cost, between.rate, 2**halving,
                       _FEW_SLOTS if halving else None)
         runner = _Runner(between, plan, {"a": a, "b": b, "c": c}, multiply, reads_c)
         try:

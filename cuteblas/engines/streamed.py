@@ -44,17 +44,17 @@ class Operand(NamedTuple):
 
     def part(self, tile: Tile, whole: Any = None) -> Any:
         """The part that a tile needs; of ``whole`` if that has been moved."""
-        box: list[Any] = [*[_ALL] * self.array.ndim, ...]          # an array without axes stays one
+        # an array without axes stays one
+        box: list[Any] = [*[slice(None)] * self.array.ndim, ...]
         for axis, part in zip(self.axes, tile, strict=True):
             if axis is not None:
-                box[axis] = part
+                box[axis] = slice(part.start, part.stop)
         return (self.array if whole is None else whole)[tuple(box)]
 
     def key(self, tile: Tile) -> tuple[Any, ...]:
         """What tiles have in common that need the same elements."""
-        return tuple((part.start, part.stop) if self.array.strides[axis] else (part.stop or 0)
-                     - (part.start or 0) for axis, part in zip(self.axes, tile, strict=True)
-                     if axis is not None)
+        return tuple(part if self.array.strides[axis] else len(part)
+                     for axis, part in zip(self.axes, tile, strict=True) if axis is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +159,6 @@ def stream_tiles(call: Tiled) -> bool:
     return False
 
 
-_ALL = slice(None)
-
-
 def _has_batch(x: np.ndarray, c: np.ndarray) -> bool:
     return x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0
 
@@ -234,8 +231,8 @@ class _Streamed:
         self.way, self.plan, self.call = way, plan, call
         way.kind = call.function
         way.keeper.leave(call.result.array)
-        self.whole = None if any(tile.k != _ALL
-                                 for tile in plan.tiles) else way.home_of(call.result.array)
+        in_parts = any(len(tile.k) < call.extents.k for tile in plan.tiles)
+        self.whole = None if in_parts else way.home_of(call.result.array)
         self.panels = _Panels(way, call.operands, plan.together, exchange)
         # a tile that leaves when the next one has been launched
         self._computed: tuple[np.ndarray, Any, Any] | None = None

@@ -159,7 +159,6 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
               parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
     """How devices share the operand that all need; ``None`` if the host reaches them faster."""
     from ..engines.keeping import expected
-    from ..planning.streaming import passing
 
     if len(parts) < 2 or c.ndim > 2:
         return None
@@ -175,8 +174,7 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
     if any(between.rate(one, other) <= host_costs().link_bytes for one in devices
            for other in devices if one != other):
         return None
-    return Exchange(shared, devices, passing(c.shape, (shared.nbytes + c.nbytes) // len(devices),
-                                             by_rows))
+    return Exchange(shared, devices, not by_rows, (shared.nbytes + c.nbytes) // len(devices))
 
 
 def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray,

@@ -257,7 +257,7 @@ def _start_set() -> Iterator[Any]:
         moved = Extents(m, n, k, 1, 1, size, size, size, seconds=gpu_seconds(dtype, m * n * k))
         plan = schedule(moved, 1 << 40)
         assert plan
-        for shape in {(len(range(m)[tile.m]), len(range(n)[tile.n])) for tile in plan.tiles}:
+        for shape in {(len(tile.m), len(tile.n)) for tile in plan.tiles}:
             yield from (found := _problems([((shape[0], k), (k, shape[1]))], dtype, order, "auto"))
             yield from (replace(each, triangle="both") for each in found if each.is_gram)
             yield copy_problem(new_matrices(shape, dtype, "F"), new_matrices(shape, dtype, "C"))

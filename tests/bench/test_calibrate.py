@@ -105,11 +105,14 @@ def test_kernels_are_prepared_without_a_gpu(monkeypatch, capsys):
 
     class Workers:
         def submit(self, function, problem, names, device):
-            assert function is calibrate.make and device == H200
+            assert function.__name__ == "make" and device == H200
             everything = calibrate.alternatives_of(calibrate.sample_named(problem), H200)
             made = [each.plan() for each in everything if str(each) in names]
             plans.extend(made)
             return future(made)
+
+        def __enter__(self):
+            pass
 
         def __exit__(self, *error):
             pass

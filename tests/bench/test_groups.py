@@ -17,9 +17,9 @@ from conformance.bench.products import KINDS, RANDOM_DTYPES, random_products
 from conformance.bench.samples import random_permutations
 from cuteblas import emulator
 from cuteblas._cache import cache_directory
-from cuteblas.cli import bench, measurements
+from cuteblas.cli import bench
+from cuteblas.cli.bench import ORDERS
 from cuteblas.cli.machines import medians
-from cuteblas.cli.measurements import ORDERS
 from cuteblas.cli.problems import Permutation
 from cuteblas.planning.problem import H200
 from tests.cli.fakes import FakeGpu
@@ -168,7 +168,7 @@ def test_the_ratio_of_products_is_that_of_cupy(monkeypatch):
     class Torch:
         from_dlpack, matmul = staticmethod(np.asarray), staticmethod(np.matmul)
 
-    monkeypatch.setattr(measurements, "torch_of", lambda machine: Torch)
+    monkeypatch.setattr(bench, "torch_of", lambda machine: Torch)
     [row] = measured("gemm", (1e-3, 4e-3, 3e-3))
     assert (row["rival_s"], row["torch_s"], row["ratio"]) == (4e-3, 3e-3, 4.0)
     rows = measured("gemm", (1e-3, 4e-3, 3e-3), sizes=(), dtypes=("float32",), random=1, seed=3,
@@ -236,7 +236,7 @@ def test_transposes_by_name():
     first = rows[0]
     assert first["ours_s"] == 1e-3 and all(row["right"] for row in rows)
     assert first["gb_s"] == pytest.approx(2 * 64 * 128 * 4 / 1e-3 / 1e9)
-    assert measurements.move_cases(groups._with_variants(Selection(variants=True), "copy")) == [
+    assert bench.move_cases(groups._with_variants(Selection(variants=True), "copy")) == [
         ("float32", Permutation((8192, 8192)))
     ]
 

@@ -249,19 +249,20 @@ def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
         "executor",
         lambda plan: SimpleNamespace(launch=lambda *arguments: calls.append(arguments))
     )
-    with calibrate.Card(H200) as card:
+    card = calibrate.Card(H200)
+    with card.workers:
         for sample in USUAL[::4]:
             calls.clear()
             problem = Measured(sample.name, None, [None], [])
-            assert card.times(problem, [None]) == [pytest.approx(1e-5)]
+            assert card.times(problem, [None]) == {0: pytest.approx(1e-5)}
             addresses, stream = calls[0]
             assert stream == 7 and len(addresses) == len(sample.problem.roles)
             for address, (low, high) in zip(addresses, reaches(sample), strict=True):
                 assert any(x.data.ptr <= address + low and address + high <= x.data.ptr + x.nbytes
                            for x in card._gpu.rival.arrays), sample
-        assert card.times(problem, ["it cannot be"]) == [None]
+        assert card.times(problem, ["it cannot be"]) == {}
         monkeypatch.setattr(FakeCupy, "resize", without_memory)
-        assert card.times(problem, [None]) == [None]
+        assert card.times(problem, [None]) == {}
 
 
 def without_memory(cupy, x, count):
