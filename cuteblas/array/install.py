@@ -256,8 +256,7 @@ def _release() -> None:
 
 
 class _AtImport(MetaPathFinder):
-    """Finds CuPy where the other finders find it, and is notified when its module has been
-    executed."""
+    """Finds CuPy where other finders do, and is notified when its module has been executed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:

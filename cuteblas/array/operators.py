@@ -95,8 +95,7 @@ def _in_place(call: _Operator, ufunc: np.ufunc,
 
 
 def _multiplies_itself(x: Any) -> bool:
-    """Whether a type has a priority over arrays without answering ufuncs, as sparse matrices
-    have."""
+    """Whether a type has a priority over arrays but no ufuncs, as sparse matrices have."""
     return kind_of(x) == "like" and getattr(x, "__array_priority__", 0) > 0
 
 

@@ -62,22 +62,8 @@ Measured = tuple[int, Iterator[Row]]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cases are measured, and how.
-
-    Attributes
-    ----------
-    sizes : sequence of tuple of int and Permutation
-        One extent: squares. Two: a transpose. Three: a product, M, N, K. A permutation: a transpose
-        of any shape. None at all: the usual ones.
-    dtypes : sequence of str
-        Element types; none at all: the usual ones.
-    orders : sequence of str
-        For both operands of a product N if its rows are contiguous, T if its columns are.
-    precision : str
-        As in :func:`cuteblas.matmul`.
-    repeats : int
-        Timings of which the median is taken.
-    """
+    """Which cases are measured, and how. ``sizes`` of one extent are squares, two a transpose,
+    three M, N, K; none means the usual ones, and so of ``dtypes``."""
 
     sizes: Sequence[Any] = ()
     dtypes: Sequence[str] = ()

@@ -1,5 +1,4 @@
-"""Text for terminals: colours where they are supported, characters that can be shown, lines that
-fit, and the progress of a long command."""
+"""Text for terminals: colours, characters that can be shown, lines that fit, and progress."""
 
 from __future__ import annotations
 
@@ -87,28 +86,7 @@ def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
 
 
 class Progress:
-    """The progress of a number of steps, on stderr, and only where that is a terminal; a context
-    manager.
-
-    With tqdm (``pip install 'cuteblas[demo]'``) it is a bar, without it a line from time to time.
-
-    Parameters
-    ----------
-    what : str
-        What is done, in a word or two.
-    total : int, optional
-        How many steps there are, if that is known.
-
-    Examples
-    --------
-    >>> with Progress("gemm", 3) as progress:
-    ...     for case in "abc":
-    ...         progress.print(case)
-    ...         progress.advance()
-    a
-    b
-    c
-    """
+    """The progress of a number of steps on a terminal's stderr: tqdm's bar, or lines."""
 
     def __init__(self, what: str, total: int | None = None):
         self._what, self._total, self._done = what, total, 0

@@ -410,8 +410,7 @@ def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
 
 
 def _starts(gain: float) -> bool:
-    """Whether CUDA starts, or did, when the seconds that this call would save are added; short
-    calls come before it."""
+    """Whether CUDA starts, or did, at the seconds that this and earlier calls would save."""
     global _saved
     _saved += gain
     if _starting is None and _saved >= _GAIN and gain >= _SHORT:

@@ -149,33 +149,9 @@ class Cost(NamedTuple):
 @lru_cache(maxsize=256)
 def spread(whole: Tile, held: Operands, devices: tuple[int, ...], cost: Cost,
            rate: Callable[[int, int], float], finer: int = 1, slots: int | None = None) -> Spread:
-    """Divide a product among devices so that it is expected to end first.
-
-    Parameters
-    ----------
-    whole : Tile
-        The product.
-    held : Operands
-        Where A, B and C are.
-    devices : tuple of int
-        Which may compute.
-    cost : Cost
-        The time on one of them.
-    rate : callable
-        Bytes in a second from a device to another one.
-    finer : int
-        How many times as many tiles as usual: of what has no memory otherwise.
-    slots : int, optional
-        For how many panels of each operand a device has memory at a time; for all by default.
-
-    Examples
-    --------
-    >>> held = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, 0, 16384),), 2**30) for name in "abc"]
-    >>> whole, cost = Tile.whole(1, 16384, 16384, 16384), Cost(43e-3)
-    >>> found = spread(whole, Operands(*held), (0, 1), cost, lambda i, j: 390e9)
-    >>> [(share.device, len(share.tiles)) for share in found.shares]
-    [(0, 1), (1, 4)]
-    """
+    """Divide a product among devices so that it is expected to end first."""
+    # ``rate`` is bytes in a second between devices; ``finer`` multiplies the number of tiles,
+    # where memory is short; ``slots`` is the panels of each operand that a device has room for.
     order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
         product = _Product(whole, held, tuple(order[:count]), cost, rate, slots)
@@ -410,14 +386,10 @@ def _ends(extent: int, fractions: Sequence[float]) -> list[int]:
 
 
 def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) -> tuple[Tile, ...]:
-    """The part of a device in tiles, so that it is computed while operands arrive and results
-    leave.
-
-    They are few: what an algorithm makes of the operand that they share, planes or residues, is
-    made again for each. The first one needs what is here already, or is small, since nothing is
-    computed before it is there; each of the next is as large as what arrives meanwhile; and the
-    last one is small if C leaves. Devices that need the same panels cut them in the same way.
-    """
+    """The part of a device in tiles, computed while operands arrive and results leave."""
+    # Tiles are few: what is made of the operand that they share is made again for each. The first
+    # needs what is here already, or is small; each of the next is as large as what arrives
+    # meanwhile; the last is small if C leaves. Devices with the same panels cut them alike.
     if not tile.outputs:
         return ()
     axis, own, (least, growth), leaves = way

@@ -30,8 +30,7 @@ def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Fun
 
 
 def _function(name: str, parameters: str, part: str, module: str) -> Func:
-    """A function with exactly these parameters, so that Python itself checks calls; it passes on
-    what is not the default."""
+    """A function with exactly these parameters, which passes on what is not the default."""
     def answer(given: dict[str, Any]) -> Any:
         positional = given[by_place[0]] if variadic else tuple(map(given.__getitem__, by_place))
         named = {key: given[key] for key, default in defaults.items() if given[key] is not default}
