@@ -113,8 +113,8 @@ class CupyCalls(Calls):
     title = " on the device (and on the host)"
     budget, seconds = 30.0, 0.2
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time both."""
         from ..array.hooks import SWITCH
 
         patch, args, _named = kind
@@ -131,10 +131,8 @@ class CupyCalls(Calls):
             )
         finally:
             SWITCH.here.reset(token)
-        return (
-            times,
-            f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})",
-        )
+        operands = ", ".join(map(described, _arrays(args)))
+        return times, f"{patch.place.removeprefix('cupy.')}({operands})"
 
 
 class NumpyCalls(Calls):
@@ -155,8 +153,8 @@ class NumpyCalls(Calls):
             SWITCH.everywhere = everywhere
             SWITCH.unlink()
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time both; ``None`` without memory, or if NumPy takes too long or refuses the call."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time both."""
         from ..array.numpy_hooks import SWITCH, as_a_program
 
         function, args, named = kind
@@ -165,25 +163,14 @@ class NumpyCalls(Calls):
         if _work(kind) > _LONGEST * rate:
             raise ValueError("NumPy takes too long")
         arrays: list[np.ndarray] = []
-        try:
-            call = partial(
-                as_a_program,
-                function,
-                *made(machine, args, arrays),
-                **dict(made(machine, named, arrays)),
-            )
-            before = stats()
-            _inside(SWITCH.here, call)
-            route = _route(before, stats())
-            times = medians(
-                machine,
-                partial(_inside, SWITCH.here, call),
-                call,
-                repeats=_REPEATS,
-                seconds=self.seconds,
-            )
-        except (MemoryError, ValueError, TypeError):
-            return None
+        given, options = made(machine, args, arrays), dict(made(machine, named, arrays))
+        theirs = partial(as_a_program, function, *given, **options)
+        ours = partial(_inside, SWITCH.here, theirs)
+        reset_stats()
+        ours()
+        route = [detail for groups in stats().values() for counts in groups.values()
+                 for detail in counts]
+        times = medians(machine, ours, theirs, repeats=_REPEATS, seconds=self.seconds)
         words = [repr(x) for x in args[1:] if isinstance(x, (str, int))]
         text = ", ".join([*words, *map(described, operands)])
         by = ", ".join(dict.fromkeys(route)) or "NumPy, at once"
@@ -191,6 +178,7 @@ class NumpyCalls(Calls):
 
 
 def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
+    """Call where a switch is on."""
     token = switch.set(True)
     try:
         call()
