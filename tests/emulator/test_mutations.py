@@ -191,7 +191,7 @@ def _undivided(p, tile: int, blocks: int = 1) -> Choice:
 
 def _in_turns(slices: int) -> Choice:
     """Slices of a tile of float32 with one chain."""
-    return Choice(replace(candidates("float32")[0], totals=None), slices, 192, slices)
+    return Choice(replace(candidates("float32")[0], totals=None), slices, 192, slices, turn=64)
 
 
 TRIALS: dict[str, Callable[[], Trial]] = {

@@ -400,8 +400,8 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -
     known = with_matrices(p, lambda _role, x: settled(x, p.shape, units=True))
     each = bind(gemm_batched, config, known, choice.blocks, roles, matrices=p.matrices,
                 **_views(p, config, roles))
-    return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: {choice.blocks} "
-                f"blocks on {device.multiprocessors} multiprocessors{facing.note}", config)
+    return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: "
+                f"{choice.on(device)}{facing.note}", config)
 
 
 def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:

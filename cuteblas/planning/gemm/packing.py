@@ -185,10 +185,9 @@ class _Packing(Family):
             yield replace(product, name=f"of copies, {product.name}",
                           works=(*works, *product.works)) if works else product
 
-    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
-                **own: Any) -> Plan:
+    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Plan:
         """The product after what packs its operands, if any has to be."""
-        plan, copies = WGMMA.planned(packed_problem(problem), device, choice, **own), _packed_operands(problem)
+        plan, copies = WGMMA.planned(packed_problem(problem), device, choice), _packed_operands(problem)
         copied = (f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
                   for role in copies)
         return replace(with_copies(plan, copies, _moves(copies, device), *copied),
