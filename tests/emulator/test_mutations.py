@@ -27,9 +27,10 @@ from cuteblas.kernels.gemm.split import gemm_split
 from cuteblas.kernels.gemm.wgmma import gemm_wgmma
 from cuteblas.layout import Layout
 from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
+from cuteblas.planning.gemm.family import Choice
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.packing import plan_packed
-from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt
+from cuteblas.planning.gemm.simt import candidates, plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
 from cuteblas.planning.gemm.split import plan_guarded
 from cuteblas.planning.gemm.thin import THIN, plan_thin

@@ -12,7 +12,8 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from cuteblas.planning import H200, GemmProblem, Operand
 from cuteblas.planning.gemm import simt
-from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt, summing
+from cuteblas.planning.gemm.family import Choice
+from cuteblas.planning.gemm.simt import candidates, plan_simt, summing
 
 from .engines import check_product, gemm_problem, multiply, place, random
 

@@ -12,8 +12,6 @@ from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, with_matrices
 
-__all__ = ["MOST_BLOCKS", "Block", "Blocks", "NoRoom", "beginning", "plan_in_blocks"]
-
 T = TypeVar("T")
 MOST_BLOCKS = 64
 """Into as many blocks a product is cut that prepares its operands."""

@@ -39,11 +39,9 @@ from ..problem import (
 )
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, gemm_alternatives, plan_gemm
-from .family import reduction, workspace_bytes
+from .family import Choice, reduction, workspace_bytes
 from .packing import Packed, Pairs, packed, with_copies
-from .simt import MAX_VECTOR, Choice, choices, types
-
-__all__ = ["VARIANTS", "canonical", "plan_contraction", "plan_gett"]
+from .simt import MAX_VECTOR, choices, types
 
 _AHEAD = 256       # a tile and the copies ahead of the end reach at most this far outside of a mode
 

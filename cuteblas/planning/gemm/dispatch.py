@@ -30,9 +30,6 @@ from .split import GUARDED, SPLIT
 from .thin import THIN
 from .wgmma import why_not_wgmma
 
-__all__ = ["FAMILIES", "PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm",
-           "plan_of"]
-
 PRECISIONS = (*NATIVE_PRECISIONS, *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native
 arithmetic, native arithmetic, or an algorithm by name. ``"tf32"``, one product of float32 rounded

@@ -13,8 +13,6 @@ from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import plan_reduction, reducing, why_not_reduced
 from .family import Choice, Family, Made
 
-__all__ = ["DOTS", "plan_dots", "why_not_dots"]
-
 
 def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
     """Why a problem cannot be computed as dot products, or ``None`` if it can."""

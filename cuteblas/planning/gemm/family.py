@@ -36,11 +36,6 @@ from ..operands import (
 from ..plan import Alternative, Launch, Plan, least, place
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, Pair, transposed
 
-__all__ = ["MIN_SLICE", "NATIVE_PRECISIONS", "UNCOUNTED", "Choice", "Family", "Made",
-           "adding_threads", "counted", "divided_bytes", "in_slices", "is_divided",
-           "made_by", "most_workspace", "numbers_of_slices", "reduction", "sliced", "steps_of_slices",
-           "why_not_plain", "workspace_bytes"]
-
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
 

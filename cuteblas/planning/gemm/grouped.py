@@ -45,8 +45,6 @@ from .mma import tile_work as mma_work
 from .simt import candidates, resident_blocks, simt_access, summing
 from .simt import tile_work as simt_work
 
-__all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
-
 _NUMBERS = {"zero": 0, "one": 1}
 _NAMES, _OTHER = {"a": "A", "b": "B", "c": "C"}, {"A": "B", "B": "A"}
 _MOST_MEMBERS = 64  # of a batch: more of them are a launch by themselves

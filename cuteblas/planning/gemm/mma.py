@@ -39,9 +39,6 @@ from .family import (
     steps_of_slices,
 )
 
-__all__ = ["MMA", "facing_rows", "mma_choices", "mma_tiles", "multiplied", "plan_mma",
-           "resident_blocks", "thin_tiles", "tile_work", "why_not_mma"]
-
 _PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
 _LEAST_COPIED = 4       # bytes that an asynchronous copy moves; narrower reads go through registers

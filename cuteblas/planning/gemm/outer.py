@@ -23,8 +23,6 @@ from ..problem import DeviceInfo, GemmProblem
 from .family import Choice, Family, made_by, why_not_plain
 from .simt import simt_access, types
 
-__all__ = ["DEEPEST", "OUTER", "OuterChoice", "config_of", "plan_outer", "why_not_outer"]
-
 DEEPEST = 8
 """The largest K: with more, too few elements of B are in registers for vectors that fill
 sectors."""

@@ -23,9 +23,6 @@ from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
 from .family import Choice, Family
 from .wgmma import WGMMA, is_exact, why_not_read, why_not_wgmma
 
-__all__ = ["PACKED", "Packed", "packed", "packed_matrices", "packed_problem", "plan_packed",
-           "with_copies"]
-
 Pairs = tuple[tuple[int, int], ...]
 
 _SECTOR = 16                         # elements: rows are multiples of it

@@ -19,8 +19,6 @@ from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pi
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints
 
-__all__ = ["ROW_MULTIPLE", "Planes", "Readings", "readings_of"]
-
 ROW_MULTIPLE = 8
 """Elements of planes: strides of tensor maps are multiples of 16 bytes."""
 

@@ -18,10 +18,6 @@ from ..operands import gemm_span, oriented, specialised, unit_mode, width_along
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import Choice, Family, counted, is_divided, made_by, numbers_of_slices
 
-__all__ = ["MAX_VECTOR", "SIMT", "Choice", "candidates", "choice_of", "choices", "config_of",
-           "fused_unit", "plan_simt", "resident_blocks", "simt_access", "summing", "tile_work",
-           "types"]
-
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
 

@@ -45,9 +45,6 @@ from .mma import facing_rows, mma_choices, multiplied
 from .simt import plan_simt
 from .split import LEAST_K, parts_of
 
-__all__ = ["LEAST_K_BY_MMA", "PLANES", "SKINNY", "STAGES", "outside", "plan_planes", "plan_skinny",
-           "twice", "why_not_planes", "why_not_skinny", "why_not_twice"]
-
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
 STAGES = {64: 3, 32: 4}              # by columns of a tile

@@ -36,8 +36,6 @@ from .family import (
 )
 from .simt import fused_unit, types
 
-__all__ = ["MOST_COLUMNS", "THIN", "config_of", "plan_thin", "why_not_thin"]
-
 _COLUMNS = (1, 2, 3, 4, 6, 8)               # of tiles
 MOST_COLUMNS = _COLUMNS[-1]
 """With more, sums take so many registers that too little is on its way from memory."""

@@ -52,9 +52,6 @@ from .family import (
     workspace_bytes,
 )
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WGMMA", "WgmmaTile", "is_exact",
-           "plan_wgmma", "why_not_read", "why_not_wgmma"]
-
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
