@@ -1,9 +1,4 @@
-"""Choices, alternatives and plans of all families of kernels, and products split along K: slices
-into a workspace, then added in order.
-
-A family says what it refuses, in which order it writes C, what there is to choose among, and which
-launches make a choice come true.
-"""
+"""Choices, alternatives and plans of all families, and slices of K that are added in order."""
 
 from __future__ import annotations
 
@@ -41,7 +36,7 @@ NATIVE_PRECISIONS = ("auto", "ieee")
 
 
 def why_not_plain(p: GemmProblem) -> str | None:
-    """Why a problem is none of native arithmetic that writes all of C; ``None`` if it is one."""
+    """Why a problem is not one of native arithmetic that writes all of C, else ``None``."""
     if p.triangle:
         return "it writes all of C, not a triangle"
     if p.digits != 1:
@@ -51,21 +46,7 @@ def why_not_plain(p: GemmProblem) -> str | None:
 
 
 class Made(NamedTuple):
-    """The launches of a choice, and what its plan says of them.
-
-    Attributes
-    ----------
-    launches : tuple of Launch
-        In order.
-    workspace_bytes : int
-        Scratch memory that they share.
-    reason : str
-        Why the kernel, its tile and its launches are as they are.
-    config : object, optional
-        The configuration that a plan shows, if that is not the choice.
-    fallback : str
-        What the device uses where elements do not allow this.
-    """
+    """The launches of a choice, and what its plan says of them."""
 
     launches: tuple[Launch, ...]
     workspace_bytes: int
@@ -76,23 +57,9 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """A way to compute products.
-
-    Attributes
-    ----------
-    name : str
-        The kernel family.
-    why_not : callable
-        Why it does not compute a problem on a device, or ``None`` if it does.
-    tilings : callable
-        The choices for a problem that :attr:`facing` returned, each with its work.
-    made : callable
-        Of such a problem, a device and a choice: what computes it.
-    facing : callable
-        The problem with C in the order in which the kernel writes it.
-    precisions : tuple of str
-        Those of :data:`~cuteblas.planning.gemm.dispatch.PRECISIONS` for which it may be taken.
-    """
+    """A way to compute products. ``tilings`` are the choices for a problem that ``facing`` has put
+    in the order in which the kernel writes C; ``made`` computes one; ``precisions`` may take
+    it."""
 
     name: str
     why_not: Callable[[GemmProblem, DeviceInfo], str | None]
@@ -102,17 +69,14 @@ class Family:
     precisions: tuple[str, ...] = NATIVE_PRECISIONS
 
     def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
-        """What there is to choose among."""
         return self.tilings(self.facing(problem).problem, device)
 
     def seconds(self, problem: GemmProblem, device: DeviceInfo) -> float:
-        """The estimated time of :meth:`plan`."""
         return least(self.choices(problem, device), device).work.seconds(device)
 
     def alternatives(self, problem: GemmProblem, device: DeviceInfo,
                      floor: float = 0.0) -> Iterator[Alternative]:
-        """The plans on a device without a limit, each with its work; none does all multiply-adds in
-        fewer clocks than ``floor``."""
+        """The plans without a workspace limit; none needs fewer clocks than ``floor``."""
         for choice in self.choices(problem, device):
             yield Alternative(self.name, choice.name or str(choice), (choice.work,),
                               partial(self.planned, problem, device, choice), floor)
@@ -146,13 +110,13 @@ class Family:
 
 
 MIN_SLICE = 128
-"""A slice of K is at least this deep."""
+"""The least depth of a slice of K."""
 
 _MOST_BYTES = 64 << 20
 _MOST_ADDING = 64              # threads that add the slices of an element
 
 UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
-"""Of what a caller chose."""
+"""The work of what a caller chose."""
 
 
 Tile = TypeVar("Tile")
@@ -214,7 +178,6 @@ class Choice(Generic[Tile]):
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:
-    """An operand with one more batch mode, outermost."""
     return replace(operand, batch_strides=(stride, *operand.batch_strides))
 
 
@@ -226,7 +189,6 @@ def _slice_of_workspace(p: GemmProblem, mode: int = 0) -> Operand:
 
 
 def most_workspace(device: DeviceInfo) -> int:
-    """Bytes that slices may take."""
     return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES,
                                                                   device.workspace_limit)
 
@@ -261,7 +223,6 @@ def sliced(p: GemmProblem, count: int, chunk: int, mode: int = 0) -> GemmProblem
 
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
-    """Size of the workspace."""
     return count * p.outputs * p.sum_bytes
 
 
@@ -286,8 +247,7 @@ def is_divided(p: GemmProblem, tile: Any) -> bool:
 
 
 def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
-    """Bytes of sums, a tile of 64 rows for each warpgroup, and of its flags, where blocks divide
-    tiles."""
+    """Bytes of sums, 64 rows a warpgroup, and of flags, where blocks divide tiles."""
     warpgroups = groups * device.multiprocessors
     return 4 * 64 * columns * warpgroups, 4 * warpgroups
 

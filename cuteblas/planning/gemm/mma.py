@@ -1,4 +1,4 @@
-"""Whether a GEMM can run on warp-level tensor cores, and the plan if it can."""
+"""Plans on warp-level tensor cores."""
 
 from __future__ import annotations
 
@@ -191,7 +191,6 @@ def _wide_shapes(atom: MmaAtom) -> _Shapes:
 
 
 def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
-    """A tile as a row of the tables of shapes."""
     return tile.m, tile.n, *tile.warps, tile.min_blocks
 
 
@@ -205,7 +204,6 @@ def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int,
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
-    """The tile with no more stages than the depth has use for."""
     return replace(tile, stages=min(tile.stages, max(2, -(-depth // tile.k) + 1)))
 
 
@@ -217,7 +215,7 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
 
 
 def _fitting(shapes: _Shapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
-    """Tiles of these shapes with such a step along K, and as many stages as there is room for."""
+    """Tiles of these shapes, with as many stages as there is room for."""
     for m, n, down, across, blocks in shapes:
         tile = MmaTile(m, n, k, atom, (down, across), min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
@@ -226,7 +224,6 @@ def _fitting(shapes: _Shapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iter
 
 
 def resident_blocks(tile: MmaTile, device: DeviceInfo) -> int:
-    """Blocks that a multiprocessor has at once."""
     if _wide_shapes(tile.atom):
         return tile.min_blocks
     room = min(_THREADS // (32 * prod(tile.warps)), _SUMS // (tile.m * tile.n))
@@ -307,7 +304,6 @@ def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo,
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
-    """What multiplying a tile of such a depth does."""
     element, warps = dtype(tile.atom.element), prod(tile.warps)
     item, depth, wide = element.bytes, -(-depth // tile.k) * tile.k, element.bytes >= 8 and not tile.atom.splits
     multiplied = "float64" if wide else element.name if item < 4 else "float16"
@@ -335,12 +331,9 @@ def _adding(p: GemmProblem, slices: int) -> int:
 
 
 def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
-    """The tile with so long a ring that no more blocks fit on a multiprocessor than the busiest one
-    has to compute.
-
-    A launch begins while the one before it ends. Its blocks would go, several at once, where there
-    is room first, and stay there.
-    """
+    """The tile with a ring so long that no more blocks fit than the busiest multiprocessor has."""
+    # A launch begins while the one before it ends: its blocks would go, several at once, where
+    # there is room first, and stay there.
     if busiest > tile.min_blocks:
         return tile
     return replace(tile, stages=max(tile.stages,

@@ -24,8 +24,7 @@ from .family import Choice, Family, made_by, why_not_plain
 from .simt import simt_access, types
 
 DEEPEST = 8
-"""The largest K: with more, too few elements of B are in registers for vectors that fill
-sectors."""
+"""The largest K: with more, too few elements of B are in registers to fill sectors."""
 _WORDS, _FEWER = 32, 24            # registers of a thread for B; where bytes, loaded scalars or
                                    # wide offsets need others
 _WIDEST_GAP = 2                    # rows of C are at most so many times as far apart as they are
@@ -42,15 +41,8 @@ _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8
 
 @dataclass(frozen=True)
 class OuterChoice(Choice[OuterTile]):
-    """How C is cut.
-
-    Attributes
-    ----------
-    rows, length : int
-        Rows of a stretch of C's memory, and its elements.
-    stretches : int
-        Those that a block has a part of.
-    """
+    """How C is cut: stretches of ``rows`` rows and ``length`` elements, ``stretches`` for a
+    block."""
 
     rows: int = field(kw_only=True)
     length: int = field(kw_only=True)
@@ -85,8 +77,7 @@ def _pitch(p: GemmProblem) -> int:
 
 
 def _width(p: GemmProblem) -> int:
-    """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many
-    for the registers."""
+    """Elements of a vector of C: 16 bytes, or fewer where elements of B are too many."""
     item = p.c.item
     crowded = item == 1 or "device" in (p.alpha, p.beta) or gemm_span(p) >= NARROW_SPAN
     width, words = VECTOR_BYTES // item, _FEWER if crowded else _WORDS
@@ -101,8 +92,7 @@ def _sector(p: GemmProblem, width: int) -> int:
 
 
 def _whole(p: GemmProblem, width: int) -> bool:
-    """Whether vectors are of one row each, and aligned where rows begin; and matrices of a batch
-    begin at sectors."""
+    """Whether vectors are of one row and aligned, and matrices begin at sectors."""
     aligned = p.c.alignment % (width * p.c.item) == 0 and not any(
         x % _sector(p, width) for x in p.c.batch_strides
     )

@@ -66,14 +66,12 @@ def candidates(sums: str) -> tuple[TileShape, ...]:
 
 def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo,
             slices: int = 1) -> TileShape:
-    """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few
-    blocks have a long K, or half as long a slice of it, and room for them. There, other libraries
-    cut K; elsewhere they add in one chain too, and totals in shared memory take 3 % of the time.
-
-    Small ones have more chains of K up to 512 where all blocks run at once with the registers for
-    them: of a K of 65, cuBLAS adds nine chains of 8 one after the other, so that the first term is
-    rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
-    """
+    """The tile as ``blocks`` (0: unknown) add along a depth: totals of chunks, or chains."""
+    # Large tiles have totals where few blocks have a long K, or half as long a slice, and room.
+    # There, other libraries cut K; elsewhere they add in one chain too, and totals in shared
+    # memory take 3 % of the time. Small ones have more chains up to a K of 512 where all blocks
+    # run at once: of a K of 65, cuBLAS adds nine chains of 8, so that the first term is rounded 16
+    # times; in 4 chains it was 19 times, in 8 it is 12.
     if tile.chains > 1:
         resident = _THREADS_OF_MOST_REGISTERS // tile.threads
         at_once = 0 < blocks <= resident * device.multiprocessors
@@ -110,7 +108,6 @@ def choices(p: GemmProblem, device: DeviceInfo,
 
 def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
               device: DeviceInfo) -> Choice[TileShape]:
-    """A tile, K in about so many slices, and what that does."""
     k, sums = p.depth, p.sum_bytes
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
@@ -126,7 +123,6 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
 
 def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
               device: DeviceInfo) -> Work:
-    """What multiplying a tile of such a depth does."""
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     depth, warps = -(-depth // tile.k) * tile.k, prod(tile.warps)
     rate = multiply_adds_per_clock("gemm_simt", sums.name, device) / (4 if sums.is_complex else 1)
@@ -163,8 +159,7 @@ def simt_access(operand: Operand, extents: tuple[int, int],
 
 
 def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:
-    """How C is written: by way of shared memory where rows are long and vectors would be narrower
-    than what a thread has."""
+    """How C is written: through shared memory where rows are long and vectors would be narrow."""
     c, item = simt_access(p.c, p.shape, tile.values[0]), p.c.item
     narrow = c.unit == 0 and c.width < min(tile.values[0], 16 // item)
     room = tile.m * tile.n * max(4, p.sum_bytes) // (4 * tile.threads) <= _MOST_SUMS \

@@ -81,7 +81,7 @@ def _facing(p: GemmProblem) -> Oriented:
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How an operand is read or written, be the strides of modes of extent 1 what they are."""
+    """How an operand is accessed, whatever the strides of modes of extent 1 are."""
     return vector_access(settled(operand, extents), extents)
 
 
@@ -102,7 +102,6 @@ def _registers(p: GemmProblem, tile: ThinTile) -> int:
 
 
 def _shared_bytes(p: GemmProblem, tile: ThinTile) -> int:
-    """Shared memory of a block."""
     ring = tile.stages * tile.threads * prod(tile.values + tile.rest) * p.a.item
     sums = tile.m * tile.n * tile.warps[1] * p.sum_bytes
     return ring * (tile.stages > 1) + sums * (tile.warps[1] > 1)
@@ -139,7 +138,6 @@ def _choice(p: GemmProblem, read: _Read, tile: ThinTile, steps: int,
 
 
 def _tiles(p: GemmProblem, read: _Read, device: DeviceInfo) -> Iterator[ThinTile]:
-    """The tiles that a problem may have."""
     n = next(x for x in _COLUMNS if x >= p.n)
     item = p.a.item
     # Of K that a thread multiplies at a time: less where that of B would leave no registers.
