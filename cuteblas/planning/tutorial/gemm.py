@@ -33,8 +33,6 @@ from ..plan import Plan, Workspace
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant
 
-__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy", "plan_tutorial"]
-
 _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
 _STAGES = 2                         # double buffering
