@@ -11,7 +11,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
-from ..cost.work import Work, added, blocks_in_turns
+from ..cost.work import Counted, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes
 from ..guard import VERDICT
 from ..operands import (
@@ -26,6 +26,7 @@ from ..operands import (
     power_of_two,
     specialised,
     tiles_of_c,
+    turned,
     unit_mode,
 )
 from ..plan import Alternative, Launch, Plan, least, place
@@ -45,6 +46,10 @@ def why_not_plain(p: GemmProblem) -> str | None:
     return None if native else f"it does not support precision={p.precision!r}"
 
 
+as_it_is = partial(turned, swapped=False, purpose="")
+"""The problem whatever the order of C."""
+
+
 class Made(NamedTuple):
     """The launches of a choice, and what its plan says of them."""
 
@@ -53,6 +58,7 @@ class Made(NamedTuple):
     reason: str
     config: object = None
     fallback: str = ""
+    copied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Family:
                      floor: float = 0.0) -> Iterator[Alternative]:
         """The plans without a workspace limit; none needs fewer clocks than ``floor``."""
         for choice in self.choices(problem, device):
-            yield Alternative(self.name, choice.name or str(choice), (choice.work,),
+            yield Alternative(self.name, choice.name or str(choice), (*choice.before, choice.work),
                               partial(self.planned, problem, device, choice), floor)
 
     def plan(self, problem: GemmProblem, device: DeviceInfo, choice: Choice | None = None,
@@ -104,9 +110,10 @@ class Family:
     def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Plan:
         """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
         made = self.made(self.facing(problem), device, choice)
-        seconds = None if choice.work is UNCOUNTED else choice.work.seconds(device)
+        counted = sum(work.seconds(device) for work in (*choice.before, choice.work))
         return Plan(problem, device, self.name, made.config or choice, made.launches,
-                    made.workspace_bytes, made.reason, seconds, fallback=made.fallback)
+                    made.workspace_bytes, made.reason,
+                    None if choice.work is UNCOUNTED else counted, made.copied, made.fallback)
 
 
 MIN_SLICE = 128
@@ -147,6 +154,8 @@ class Choice(Generic[Tile]):
         Threads that add the slices of an element.
     verdict : int, optional
         That under which it computes, of a fallback.
+    before : tuple of Counted
+        The work of copies before it.
     """
 
     tile: Tile
@@ -159,6 +168,7 @@ class Choice(Generic[Tile]):
     turn: int = 0
     adding: int = 1
     verdict: int | None = None
+    before: tuple[Counted, ...] = ()
 
     @property
     def in_slices(self) -> str:
