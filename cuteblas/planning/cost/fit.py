@@ -18,8 +18,6 @@ from ..problem import DeviceInfo
 from . import RANGES, Costs
 from .work import Work
 
-__all__ = ["Measured", "Regret", "fit", "regrets"]
-
 _ROUNDS, _STEP = 30, 1e-3
 _FAR = 0.25                # an error of a logarithm from which it counts less than its square
 _HELD = 0.05               # of an error of 1: what it costs to move a number by a factor of e
