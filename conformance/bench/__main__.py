@@ -123,7 +123,7 @@ def run(options: Namespace) -> int:
         Without a GPU, and for what a group does not take.
     """
     groups = options.groups
-    which = bench.selected(options, Selection)
+    which = Selection.of(options)
     if which.variants and options.backend == "numpy":
         raise CommandError(
             "--variants times kernels of a GPU, which do not go with --backend numpy"

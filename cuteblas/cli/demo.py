@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from .. import emulator, runtime
 from .._cache import usage
@@ -30,14 +34,16 @@ from ..functions import (
     matrix_transpose,
 )
 from ..planning.floors import duration
-from .command import PROGRAM, Parser, refusals
-from .data import Task, task
+from .command import PROGRAM, CommandError, Parser, refusals
 from .explain import show
 from .grading import Grade, grade
 from .machines import Gpu, Host, Machine, medians
 from .pictures import picture
 from .terminal import paint, reflowed, shaded, side_by_side, wrapped
 
+_INSTALL = "pip install 'cuteblas[demo]'"
+_CORNER, _IMAGES = 96, 4        # extents of what the emulator works on
+_ARCHIVE = b"PK"                # how zip files begin, .npz among them
 _REPEATS, _SECONDS = 5, 2.0
 _WIDTH = 8                      # of the names before what is said
 _MORE = f"{PROGRAM} explain --verbose"
@@ -50,7 +56,6 @@ Try next
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("files FILE.npy", "one array or two, instead of the digits", nargs="*")
 
 
@@ -59,7 +64,7 @@ def run(options: Namespace) -> int:
     reason = runtime.why_unavailable()
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
-    a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
+    a, b, x = (machine.rival.asarray(each, order="A") for each in (work.a, work.b, work.x))
     with np.errstate(all="ignore"), backend("numpy"):    # what overflows in NumPy may overflow here
         with refusals(ValueError, TypeError):
             plans = explain(a, b), explain_copy(matrix_transpose(x))
@@ -89,7 +94,7 @@ def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     _entry("result", _in_words(graded, result))
     if not isinstance(machine, Host):
         rival = machine.get(machine.rival.matmul(a, b))
-        _entry(f"{machine.rival_name}'s", _in_words(grade(work.a, work.b, rival), rival))
+        _entry(f"{machine.title.lower()}'s", _in_words(grade(work.a, work.b, rival), rival))
         _time(machine, matmul, a, b)
     return graded.passed
 
@@ -105,7 +110,6 @@ def _in_words(graded: Grade, result: np.ndarray) -> str:
 
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
-    """Materialise a transpose and compare; on a GPU beside its library."""
     print(reflowed(f"\nTranspose: {work.transposed}, copied to C order"))
     right = _same(machine.get(ascontiguousarray(matrix_transpose(x))), matrix_transpose(work.x))
     _entry(
@@ -124,18 +128,16 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> None:
-    """Print the times of a function and of that of the machine's library."""
     name = function.__name__
     calls = (partial(each, *operands) for each in (function, getattr(machine.rival, name)))
     mine, theirs = medians(machine, *calls, repeats=_REPEATS, seconds=_SECONDS)
-    _entry("time", f"cuteblas.{name} {duration(mine)}, {machine.rival_name}.{name} "
+    _entry("time", f"cuteblas.{name} {duration(mine)}, {machine.title.lower()}.{name} "
                    f"{duration(theirs)}: {theirs / mine:.2f} times as fast")
 
 
 # -- a kernel at work ------------------------------------------------------------------------------
 def _emulate(work: Task) -> list[bool]:
-    """Run a generated kernel on this CPU, on a piece of the data; whether its result is right, if
-    it ran."""
+    """Run a generated kernel on a piece of the data; whether its result is right, if it ran."""
     print(
         reflowed(
             "\nWatch a kernel: the emulator runs the GPU's code on this CPU and checks every step"
@@ -224,3 +226,110 @@ def _measured_elsewhere(explanation: Explanation) -> None:
 
 def _entry(name: str, text: str) -> None:
     print(wrapped(f"  {name:<{_WIDTH}}  {text}"))
+
+
+# -- what is multiplied ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Task:
+    """A product, an array to transpose, and what they are.
+
+    Attributes
+    ----------
+    title, product, transposed : str
+        What the data are, what is multiplied, what is transposed.
+    a, b : numpy.ndarray
+        The operands of the product.
+    x : numpy.ndarray
+        The array whose transpose is materialised: a matrix, or a stack of them.
+    piece : tuple of two numpy.ndarray
+        A small product for the emulator.
+    images : int
+        How many images of equal width are side by side in the second operand of the piece, and in
+        its product.
+    """
+
+    title: str
+    product: str
+    transposed: str
+    a: np.ndarray
+    b: np.ndarray
+    x: np.ndarray
+    piece: tuple[np.ndarray, np.ndarray]
+    images: int = 0
+
+
+def task(files: Sequence[str]) -> Task:
+    """The product of two files, the Gram matrix of one, or without files the digits."""
+    if not files:
+        return _digits()
+    if len(files) > 2:
+        raise CommandError(f"demo multiplies one or two .npy files, got {len(files)}")
+    arrays = [_load(name) for name in files]
+    names = [Path(name).name for name in files]
+    title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
+    if len(arrays) == 2:
+        a, b = arrays
+        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b,
+                    np.atleast_2d(a), (_corner(a), _corner(b)))
+    x = np.atleast_2d(arrays[0])
+    turned = np.matrix_transpose(x.conj() if x.dtype.kind == "c" else x)
+    mark = "A^H" if x.dtype.kind == "c" else "A^T"
+    wide = x.shape[-2] <= x.shape[-1]                  # the smaller of the two Gram matrices
+    a, b, formula = (x, turned, f"A {mark}") if wide else (turned, x, f"{mark} A")
+    product, transposed = f"the Gram matrix {formula} of {names[0]}", f"the transpose of {names[0]}"
+    return Task(title, product, transposed, a, b, x, (_corner(a), _corner(b)))
+
+
+def _corner(x: np.ndarray) -> np.ndarray:
+    """A corner of the first matrix of a stack."""
+    x = x[(0,) * max(0, x.ndim - 2)]
+    return x[(slice(_CORNER),) * x.ndim]
+
+
+def _digits() -> Task:
+    """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix
+    of degree 2 of all digits."""
+    if find_spec("sklearn") is None:
+        raise CommandError(
+            f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"
+        )
+    from sklearn.datasets import load_digits
+
+    images = load_digits().images.astype(np.float32)
+    pixels = images.reshape(len(images), -1)
+    pixels = (pixels - pixels.mean(axis=0)) / 16
+    features = (pixels[:, :, None] * pixels[:, None, :]).reshape(len(pixels), -1)
+    count, height, width = images.shape
+    upside_down = np.eye(height, dtype=images.dtype)[::-1]
+    title = (
+        f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn. Each row of X describes a digit by the "
+        f"products of all pairs of its pixels: {features.dtype} {features.shape}."
+    )
+    return Task(title, "X @ X.T, the similarity of every two digits", "X.T", features, features.T,
+                features, (upside_down, np.hstack(images[:_IMAGES])), _IMAGES)
+
+
+def _load(name: str) -> np.ndarray:
+    try:
+        with open(name, "rb") as file:
+            begins = file.read(len(MAGIC_PREFIX))
+        if begins.startswith(_ARCHIVE):
+            raise CommandError(
+                f"{name} holds several arrays; save the one to multiply with numpy.save"
+            )
+        if begins != MAGIC_PREFIX:
+            raise CommandError(f"{name} is not a .npy file; numpy.save('x.npy', x) writes one")
+        x = np.load(name, allow_pickle=False)
+    except OSError as error:
+        raise CommandError(
+            f"{name or repr(name)} cannot be read: {error.strerror or error}"
+        ) from error
+    except (ValueError, EOFError, MemoryError) as error:
+        if "allow_pickle" in str(error):
+            raise CommandError(f"{name} holds Python objects, which are not numbers") from None
+        raise CommandError(f"{name} cannot be read as a .npy file: {error}") from error
+    if x.dtype.kind not in "biufc":
+        raise CommandError(f"{name} holds {x.dtype}, which is not a type of numbers")
+    if not x.size or not x.ndim:
+        raise CommandError(f"{name} has shape {x.shape}: there is nothing to multiply")
+    return x

@@ -1,9 +1,8 @@
-"""What NumPy takes on this host, and the way to its GPU: the numbers by which ``backend("auto")``
-chooses."""
+"""What NumPy takes on this host, and the way to its GPU, for ``backend("auto")``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import numpy as np
 from ..functions import ascontiguousarray, backend, matmul
 from ..planning.cost.hosts import HOST, HostCosts
 from ..runtime.ring import processors
+from .arrays import random_array
 from .machines import Host, medians
-
-__all__ = ["measured"]
 
 _REPEATS = 5
 _EXTENT = 2048                          # of products; a quarter where NumPy has no BLAS
 _COPIED = 8192                          # rows and columns of a matrix that is copied
+_BELOW = 100                            # integers
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -26,25 +25,17 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
-    """Measure this host and the current GPU.
-
-    Parameters
-    ----------
-    extent : int
-        Of square matrices that are multiplied.
-    copied : int
-        Of a square matrix that is copied.
-    """
+    """Measure this host and its GPU; ``extent`` and ``copied`` are those of square matrices."""
     count = processors()
     here, there = {}, {}
     for name in HOST.multiplications:
         n = extent if name in ("float32", "float64", "complex64", "complex128") else extent // 4
-        a, b = (_matrix(n, name, seed) for seed in range(2))
+        a, b = _matrices(n, name)
         with backend("numpy"):
             seconds = _seconds(lambda a=a, b=b: matmul(a, b))           # type: ignore[misc]
         here[name] = n**3 / max(seconds - 3 * a.nbytes / (HOST.product_bytes * count),
                                 seconds / 2) / count
-        there[name] = _on_gpu(*(_matrix(extent, name, seed) for seed in range(2)))
+        there[name] = _on_gpu(*_matrices(extent, name))
     x = np.ones((copied, copied), np.float32)
     vector, into = x[0].copy(), np.zeros_like(x)
     with backend("numpy"):
@@ -63,9 +54,8 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
                          "call": call})
 
 
-def _matrix(n: int, name: str, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, 100, (n, n)).astype(name) if name[0] in "uib" else rng.random((n, n)).astype(name)
+def _matrices(n: int, name: str) -> Iterator[np.ndarray]:
+    return (random_array(np, (n, n), name, seed, below=_BELOW) for seed in range(2))
 
 
 def _on_gpu(a: np.ndarray, b: np.ndarray) -> float:

@@ -1,6 +1,4 @@
-"""An operand of a product over several GPUs that all of them need: each brings a part of every
-panel from the host, and copies the others' parts from their memory, where the GPUs reach each other
-faster than the host."""
+"""An operand that several GPUs need: each brings a part of every panel and copies the others'."""
 
 from __future__ import annotations
 
@@ -47,11 +45,10 @@ class Exchange:
         self._changed = Condition()
 
     def is_of(self, x: np.ndarray) -> bool:
-        """Whether an array is this operand."""
         return _identity(x) == _identity(self._operand)
 
     def schedule(self, x: Extents, limit: int) -> Schedule | None:
-        """The schedule of a device, whose panels all stay; ``None`` if they need more memory."""
+        """A device's schedule, whose panels all stay; ``None`` if they need more memory."""
         if 2 * (x.a + x.b) + x.c > limit:
             return None
         tiles = panels_along(x, self._by_rows, self._moved)
@@ -65,8 +62,7 @@ class Exchange:
         return there, way.uploads[before:]
 
     def complete(self, way: Crossing, key: Any, there: Any) -> None:
-        """Let kernels that are launched from now on find all of a panel, of which this device's
-        part has arrived."""
+        """Let later kernels find all of a panel, of which this device's part has arrived."""
         between, device = peers(), way.ring.link.ordinal
         with self._changed:
             self._there[device, key] = there, between.record(device, "kernels")
@@ -88,15 +84,13 @@ class Exchange:
                 yield at, other, self._there[other, key]
 
     def _cut(self, x: Any, there: Any, at: int) -> Any:
-        """A device's part of an array with the axes of a panel, in the order in which these lie in
-        its memory."""
+        """A device's part of a panel, in the order of axes in its memory."""
         x = x.transpose(sorted(range(x.ndim), key=lambda axis: -there.strides[axis]))
         ends = [x.shape[0] * i // len(self._devices) for i in (at, at + 1)]
         return x[slice(*ends)]
 
     def leave(self, device: int) -> None:
-        """Say that a device has ended, or does without. The memory of all is free when the last one
-        has left."""
+        """Say that a device has ended; the last one frees the memory of all."""
         with self._changed:
             self._left.add(device)
             if len(self._left) == len(self._devices):
@@ -104,7 +98,6 @@ class Exchange:
             self._changed.notify_all()
 
     def abandon(self, device: int) -> None:
-        """Leave, and wait for all others."""
         self.leave(device)
         with self._changed:
             self._changed.wait_for(lambda: len(self._left) == len(self._devices))

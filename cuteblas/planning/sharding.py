@@ -1,7 +1,6 @@
-"""A product over the GPUs of a host: which part of C each of them computes, in which tiles, and
-what moves for that.
+"""A product over the GPUs of a host: the parts of C, their tiles, and what moves for them.
 
-Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
+Nothing here uses a GPU; ``engines/spread.py`` runs it.
 """
 
 from __future__ import annotations
@@ -60,21 +59,8 @@ def seen_from(box: Sequence[range], origin: Sequence[range]) -> tuple[slice, ...
 
 @dataclass(frozen=True)
 class Held:
-    """Where an operand or the result is.
-
-    Attributes
-    ----------
-    axes : tuple of str
-        Its axes, of those in :data:`AXES`: an operand may lack the batch.
-    axis : str
-        The one along which it is divided.
-    parts : tuple of Part
-        Its parts in their order, which leave no gap.
-    itemsize : int
-        Bytes of an element.
-    read : bool
-        Whether C is an operand, too.
-    """
+    """Where an operand or the result is: gapless ``parts`` along ``axis``; ``read`` if C is an
+    operand."""
 
     axes: tuple[str, ...]
     axis: str
@@ -88,19 +74,8 @@ class Held:
 
 
 class Piece(NamedTuple):
-    """What one shard has of what a tile needs.
-
-    Attributes
-    ----------
-    shard, device : int
-        Its index among the parts of the array, and where it is.
-    inside, within : tuple of slice
-        The box of the shard, and that of what the tile needs.
-    key : tuple
-        Equal for pieces that are the same box of the same array.
-    bytes : int
-        Of the box.
-    """
+    """What one shard has of a panel: the box ``inside`` it and ``within`` the panel; equal ``key``
+    for the same box."""
 
     shard: int
     device: int
@@ -111,19 +86,7 @@ class Piece(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What a tile needs of A, B or C.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Its extents.
-    pieces : tuple of Piece
-        Where it is.
-    key : tuple
-        Equal for tiles that need the same of it.
-    slot : int or None
-        The memory that it moves through; ``None`` if one shard on the device has all of it.
-    """
+    """What a tile needs of A, B or C, moved through ``slot``, or all in one shard (``None``)."""
 
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
@@ -141,17 +104,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """What one device computes.
-
-    Attributes
-    ----------
-    device : int
-        Its ordinal.
-    tiles : tuple of Tile
-        Parts of C, in their order; all of K each.
-    steps : tuple of Step
-        What each tile needs, and where.
-    """
+    """What one device computes: tiles of C, all of K each, and what each tile needs."""
 
     device: int
     tiles: tuple[Tile, ...]
@@ -159,20 +112,8 @@ class Share:
 
 
 class Action(NamedTuple):
-    """What the host begins: a copy of a piece to a device, or the kernels of a tile.
-
-    Attributes
-    ----------
-    device, step : int
-        Where, and for which of its tiles.
-    name : str
-        The array of the piece; empty for kernels.
-    piece : int
-        The index of the piece in its panel.
-    source : tuple of int, optional
-        A device that has the piece already, for which of its tiles, and the index there; by
-        default the piece comes from its shard.
-    """
+    """What the host begins: a copy of a piece to a device, or a tile's kernels (no ``name``).
+    ``source`` is (device, tile, piece) if the piece does not come from its shard."""
 
     device: int
     step: int
@@ -183,18 +124,7 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Spread:
-    """A product over devices.
-
-    Attributes
-    ----------
-    shares : tuple of Share
-        One for each device that has work.
-    ends : tuple of float
-        When each of them is expected to end, in seconds.
-    actions : tuple of Action
-        Copies and tiles in the order in which the host begins them; a source is filled before it is
-        copied.
-    """
+    """A product over devices: when each ends, and actions in the host's order."""
 
     shares: tuple[Share, ...]
     ends: tuple[float, ...]
@@ -202,7 +132,6 @@ class Spread:
 
     @property
     def seconds(self) -> float:
-        """The expected time."""
         return max(self.ends)
 
 
@@ -215,24 +144,16 @@ class Operands(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The time of a product, and of parts of it, on one device.
-
-    Attributes
-    ----------
-    seconds : float
-        Of all of it.
-    prepare : float
-        Of each element of A and of B that a part of it reads, whatever it is multiplied with:
-        planes or residues that are made of it. It is in ``seconds`` once.
-    """
+    """The time of a product on one device, which has once what it takes to ``prepare`` each
+    element of A and B that is read (planes, residues)."""
 
     seconds: float
     prepare: float = 0.0
 
     @classmethod
     def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
-        """From the time of all and of half of the columns, of operands of so many elements: what
-        two halves take more is what is made of the first one again."""
+        """From the time of all and of half of the columns: two halves prepare the first operand
+        twice."""
         again = max(0.0, 2 * half - whole)
         return cls(whole, min(again / first, whole / (2 * (first + second))))
 
@@ -286,8 +207,7 @@ def spread(whole: Tile, held: Operands, devices: tuple[int, ...], cost: Cost,
 
 
 def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
-    """Devices as the parts of what is divided follow each other; those that hold the most come
-    first."""
+    """Devices in the order of the divided parts; those that hold the most come first."""
     holding = (part.device for one in sorted((held.c, held.a, held.b),
                                              key=lambda one: -len(one.parts))
                for part in one.parts if part.device in devices)
@@ -340,7 +260,7 @@ class _Product:
                      one.itemsize * prod(map(len, box)))
 
     def missing(self, device: int, tile: Tile) -> dict[str, int]:
-        """The bytes of each array that a tile reads or writes and other devices hold."""
+        """The bytes of each array that a tile needs and other devices hold."""
         return {name: sum(piece.bytes for piece in panel.pieces if piece.device != device)
                 for name, panel in zip(AXES, self.panels(tile), strict=True)}
 
@@ -349,7 +269,6 @@ class _Product:
         return self.cost.of(self.whole, tile) + _LAUNCHES
 
     def steps(self, device: int, tiles: Sequence[Tile]) -> tuple[Step, ...]:
-        """What the tiles of a device need."""
         found: list[list[Panel]] = []
         for panels in zip(*map(self.panels, tiles), strict=True):
             keys: dict[Any, int] = {}
@@ -362,12 +281,10 @@ class _Product:
 
 class _Course:
     """Tiles of all devices while operands arrive and results leave: what is begun, and when it
-    ends.
-
-    A piece comes from its shard or from a device that has it already: over the fastest link, then
-    from the one that has passed it on least. So it leaves its shard, and a group of devices with
-    faster links, once. Only one copy at a time leaves a device by links of one rate.
-    """
+    ends."""
+    # A piece comes from its shard or a device that has it, over the fastest link, then from the
+    # one that passed it on least: it leaves a group of devices with faster links once. Only one
+    # copy at a time leaves a device by links of one rate.
 
     def __init__(self, product: _Product, cells: Sequence[tuple[Tile, ...]]):
         self.product, self.cells = product, dict(zip(product.devices, cells, strict=True))
@@ -396,7 +313,7 @@ class _Course:
                       tuple(actions))
 
     def _asked(self, device: int) -> Iterator[Action]:
-        """The copies for a tile of a device, then its kernels, tile after tile."""
+        """The copies for a device's tiles, and then their kernels, tile after tile."""
         held = dict[Any, Panel]()
         for i, step in enumerate(self.steps[device]):
             for name, panel in zip(self.names, step, strict=False):
@@ -451,13 +368,13 @@ class _Course:
 
 
 _Way = tuple[str, bool, tuple[int, int], bool]
-"""How parts of C are cut into tiles: along which axis, whether first comes what needs the device's
-own part of an operand, one of :data:`_CUTS`, and whether the last tile is small, too."""
+"""The axis of tiles, if what needs the device's own part comes first, one of :data:`_CUTS`, and if
+the last tile is small."""
 
 
 def _divided(product: _Product, grid: dict[str, int], finer: int,
              cuts: Sequence[tuple[int, int]]) -> Spread:
-    """One way to divide: first equally, then so that devices that wait for others get less."""
+    """One way to divide: first equally, then with less for devices that wait for others."""
     parts = {axis: [1 / count] * count for axis, count in grid.items()}
     axes = [axis for axis, count in grid.items() if count > 1]
     held, best = product.held, None
@@ -537,8 +454,8 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
-    """What needs the device's own part of an operand, and the rest: what comes after that part, and
-    then what comes before it."""
+    """What needs the device's own part of an operand, and the rest: what comes after, then
+    before."""
     for one in product.held[:2]:
         own = [part.range for part in one.parts if part.device == device]
         if one.axis == axis and len(one.parts) > len(own) == 1:
@@ -562,8 +479,7 @@ def _finer_tiles(tile: Tile, batch: bool, finer: int) -> list[Tile]:
 
 
 def _growing(least: float, growth: float, leaves: bool) -> list[float]:
-    """The parts of a share that follow each other: the least first if something arrives, and last
-    if something leaves."""
+    """Parts of a share: the least first if something arrives, last if something leaves."""
     last = [least] if leaves else []
     left = 1 - sum(last)
     found: list[float] = []

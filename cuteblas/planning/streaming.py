@@ -1,5 +1,5 @@
-"""How arrays of the host move through a GPU: in which pieces, panels and order. What moves them is
-in ``runtime/ring.py``."""
+"""The pieces, panels and order in which host arrays move through a GPU (by
+``runtime/ring.py``)."""
 
 from __future__ import annotations
 
@@ -31,26 +31,9 @@ Box = tuple[int | slice, ...]
 
 
 def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Box, int]]:
-    """The parts in which an array is moved: each as large as may be, and in a copy of the array in
-    C order without a gap.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        The extents, none of them 0.
-    itemsize, most : int
-        The bytes of an element, and of a part at most; one element always is a part.
-
-    Yields
-    ------
-    tuple, int
-        The part, and the bytes before it in such a copy.
-
-    Examples
-    --------
-    >>> [*boxes((2, 3), 4, 8)]
-    [((0, slice(0, 2, None)), 0), ((0, slice(2, 4, None)), 8), ((1, slice(0, 2, None)), 12), ((1, slice(2, 4, None)), 20)]
-    """
+    """The parts in which an array is moved, as large as may be, and the bytes before each: gapless
+    in a C-order copy."""
+    # ``[*boxes((2, 3), 4, 8)]`` has (0, 0:2) at 0, (0, 2:4) at 8, (1, 0:2) at 12, (1, 2:4) at 20.
     axis, inner = len(shape), itemsize
     while axis and inner * shape[axis - 1] <= most:
         axis -= 1
@@ -175,7 +158,6 @@ class Extents:
 
     @property
     def c(self) -> int:
-        """The bytes of C."""
         return self.m * self.n * self.c_bytes * self.others * self.batch
 
 
@@ -201,13 +183,10 @@ class Schedule:
 
 
 def schedule(x: Extents, limit: int) -> Schedule | None:
-    """The tiles of a product that moves the fewest bytes within a limit of device memory; ``None``
-    if there are none.
-
-    What fits is divided so that results come back while operands are still on their way: into
-    panels of rows (or columns, or of the batch), with the other operand on the device from the
-    beginning.
-    """
+    """The tiles that move the fewest bytes within a limit of device memory; ``None`` if none
+    do."""
+    # What fits is divided into panels of rows, columns or the batch, so that results come back
+    # while operands arrive, with the other operand there from the beginning.
     if 2 * (x.a + x.b) + x.c <= limit:                  # some kernels want copies of their operands
         tiles = _panels(x)
         return Schedule(tiles, len(tiles), x.shared)
@@ -267,11 +246,9 @@ def panels_along(x: Extents, by_rows: bool, moved: int) -> tuple[Tile, ...]:
 
 
 def _graded(x: Extents) -> tuple[Tile, ...]:
-    """Panels of C where nothing moves up: each leaves while the next one is computed.
-
-    A panel takes as long to compute as the one before takes to leave. So the first panel is the
-    shortest where leaving takes longer, and the last one where computing does.
-    """
+    """Panels of C where nothing moves up: each leaves while the next one is computed."""
+    # A panel takes as long to compute as the one before takes to leave: the first is the shortest
+    # where leaving takes longer, the last where computing does.
     extent, other = (x.m, x.n * x.b_bytes) if x.by_rows else (x.n, x.m * x.a_bytes)
     leaving, again = x.c * _LEAVES, max(_LAUNCHED, other * x.k * _AGAIN)
     best, found = inf, [extent]

@@ -1,8 +1,7 @@
-"""Fitting a card's numbers to measured times, and what their choices cost beside the best.
+"""Fitting a card's numbers to measured times, and the regret of their choices.
 
-First least squares of logarithms, by Gauss-Newton steps with damping (Levenberg and Marquardt):
-errors count the more, the nearer a plan is to the best of its problem. Then a random search for
-numbers that choose better among all plans. Numbers stay within what is believable.
+Least squares of logarithms (Levenberg and Marquardt), in which errors near the best plan of a
+problem count more; then a random search for numbers that choose better among all plans.
 """
 
 from __future__ import annotations
@@ -34,21 +33,8 @@ _UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0
 
 @dataclass
 class Measured:
-    """A problem and the times of some of the plans among which planning chooses.
-
-    Attributes
-    ----------
-    name : str
-        The problem, for people.
-    choice : callable
-        Planning's choice for a device.
-    alternatives : list of Alternative
-        The plans.
-    seconds : list of float
-        What each took.
-    all : sequence of Alternative
-        Those that were not measured too.
-    """
+    """A problem and the times of some of its plans; ``all`` has those that were not measured
+    too."""
 
     name: str
     choice: Callable[[DeviceInfo], Alternative]
@@ -58,7 +44,6 @@ class Measured:
 
     @property
     def best(self) -> float:
-        """The least of the times."""
         return min(self.seconds)
 
     @property
@@ -69,26 +54,21 @@ class Measured:
 
     @property
     def fastest(self) -> Alternative:
-        """The plan that took it."""
+        """The plan of the least time."""
         return self.alternatives[self.seconds.index(self.best)]
 
     def add(self, alternative: Alternative, seconds: float) -> None:
-        """Note a time."""
         self.alternatives.append(alternative)
         self.seconds.append(seconds)
 
     def taken(self, alternative: Alternative) -> float | None:
-        """What a plan took, if it was measured."""
+        """The time of a plan, if it was measured."""
         return next((x for each, x in zip(self.alternatives, self.seconds, strict=True)
                      if str(each) == str(alternative)), None)
 
 
 class Regret(NamedTuple):
-    """How much longer planning's choice took than the best plan that was measured: 0 if it is that
-    one.
-
-    ``regret`` is ``None`` if the choice was not measured.
-    """
+    """How much longer the choice took than the best measured plan; ``None`` if not measured."""
 
     name: str
     choice: Alternative
@@ -104,17 +84,7 @@ def regrets(problems: Sequence[Measured], device: DeviceInfo) -> Iterator[Regret
 
 
 def fit(problems: Sequence[Measured], device: DeviceInfo, tries: int = _TRIES) -> Costs:
-    """The numbers with which estimates come nearest to measured times, and choices to the best.
-
-    Parameters
-    ----------
-    problems : sequence of Measured
-        The times.
-    device : DeviceInfo
-        Where they were taken; the fit begins with its numbers.
-    tries : int
-        Random steps of the search.
-    """
+    """The numbers whose estimates are nearest to times, and choices to the best plans."""
     plans = [_Plan(index, plan, seconds, problem.best) for index, problem in enumerate(problems)
              for plan, seconds in (*zip(problem.alternatives, problem.seconds, strict=True),
                                    *((plan, np.nan) for plan in problem.others))]
@@ -156,8 +126,7 @@ class _Plan(NamedTuple):
 
 
 class _Estimates:
-    """The estimates of plans as functions of logarithms of numbers; plans of a problem follow each
-    other."""
+    """Estimates of plans by logarithms of numbers; plans of a problem follow each other."""
 
     def __init__(self, plans: Sequence[_Plan], device: DeviceInfo):
         self.plans, self.device = plans, device
@@ -175,7 +144,6 @@ class _Estimates:
             zip(*own, strict=True) for own in counted.values())]
 
     def seconds(self, at: np.ndarray) -> np.ndarray:
-        """The estimates."""
         device = replace(self.device, costs=_costs(self.device, at))
         found = np.zeros(len(self.plans))
         for rows, work in self._groups:
@@ -194,7 +162,6 @@ def _stacked(works: Sequence[Any]) -> Any:
 
 
 def _least_squares(estimates: _Estimates, start: np.ndarray) -> np.ndarray:
-    """Levenberg and Marquardt's method on logarithms of numbers and times."""
     at, goal, nearness = start.copy(), np.log(estimates.measured), np.minimum(1, estimates.best / estimates.measured)
 
     def error_of(x: np.ndarray) -> np.ndarray:
@@ -231,8 +198,7 @@ def _least_squares(estimates: _Estimates, start: np.ndarray) -> np.ndarray:
 
 def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers: Sequence[int],
                     tries: int) -> np.ndarray:
-    """Some numbers so that choices are nearer to the best plans, by random steps of a few of them
-    at a time."""
+    """Numbers whose choices are nearer to the best plans, by random steps of a few at a time."""
     near = np.zeros(len(everything.plans), bool)
     for seconds in map(everything.seconds, begin):
         near |= seconds <= _NEAR * everything.least(seconds)
