@@ -1,16 +1,21 @@
-"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
+r"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
 faster than the fastest of them.
 
-  gemm       matmul with operands in all orders beside CuPy and torch, and its error on a sample,
-             in units of u(|A||B|)
-  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the
-             driver; without other groups also permutations (--sizes 64x1001x1037:0,2,1) and
-             transposes in place (--sizes 8192:inplace)
+  gemm       matmul with operands in all orders beside CuPy and
+             torch, and its error on a sample, in units of
+             u(|A||B|)
+  transpose  transposes into new memory, beside CuPy and beside
+             a copy of as many bytes by the driver; without
+             other groups also permutations
+             (--sizes 64x1001x1037:0,2,1) and transposes in
+             place (--sizes 8192:inplace)
 
   # your own shapes
-  python -m cuteblas bench gemm --dtypes float32 --sizes 3000x500x70
+  python -m cuteblas bench gemm --dtypes float32 \
+      --sizes 3000x500x70
   # NumPy arrays, beside NumPy; this needs no GPU
-  python -m cuteblas bench gemm --backend numpy --sizes 3000x500x70
+  python -m cuteblas bench gemm --backend numpy \
+      --sizes 3000x500x70
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Show which kernel would run, how long it would take and why, for a product of two shapes or a
+r"""Show which kernel would run, how long it would take and why, for a product of two shapes or a
 transpose of one.
 
   python -m cuteblas explain 4096x4096 4096x4096 --order NT
   python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16
-  python -m cuteblas explain 8192x8192 --dtype complex128 --picture
+  python -m cuteblas explain 8192x8192 --dtype complex128 \
+      --picture
   # a permutation of axes, and a transpose in place
   python -m cuteblas explain 64x1001x1037:0,2,1
   python -m cuteblas explain 8192x8192:inplace

@@ -1,8 +1,10 @@
-"""Print and draw a layout: its values, its size, whether it is one to one, and its bank conflicts.
+r"""Print and draw a layout: its values, its size, whether it is one to one, and its bank conflicts.
 
-  python -m cuteblas layout "(8,8):(8,1)" --swizzle 3,0,3 --bytes 16
+  python -m cuteblas layout "(8,8):(8,1)" --swizzle 3,0,3 \
+      --bytes 16
   python -m cuteblas layout "(12,8)" --tile "(4,_)" --svg out.svg
-  python -m cuteblas layout "((4,8),(2,2)):((32,1),(16,8))" --tv "(16,8)"
+  python -m cuteblas layout "((4,8),(2,2)):((32,1),(16,8))" \
+      --tv "(16,8)"
 
 Operations apply in this order: compose, swizzle, tile.
 """
