@@ -35,7 +35,6 @@ from .. import blas, runtime
 from ..blas.types import dtype_named
 from ..engines.problems import has_kernels
 from ..functions import Explanation, backend, copy, explain, explain_copy, matmul
-from ..functions.algorithms import PRECISIONS
 from ..functions.signatures import Precision
 from .arrays import random_array
 from .command import (
@@ -274,9 +273,7 @@ def configure(
     parser.option("--orders ORDERS",
                   "of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)",
                   nargs="+", type=str.upper, choices=ORDERS, default=ORDERS)
-    parser.option("--precision NAME",
-                  f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+    parser.precision()
     parser.option("--repeats",
                   "timings per call; their median counts (default: %(default)s)",
                   type=positive, default=11)

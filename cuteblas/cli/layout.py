@@ -41,7 +41,6 @@ from ..layout import (
 from .command import Parser, refusals, refuse_unwritable
 
 _MOST = 64
-_ADDRESS_BITS = 64
 
 
 def configure(parser: Parser) -> None:
@@ -103,8 +102,6 @@ def _swizzle(text: str) -> Swizzle:
     except ValueError:
         raise LayoutError("Swizzle", "a swizzle is written B,M,S, for example 3,0,3",
                           repr(text)) from None
-    if max(bits, base, abs(shift)) > _ADDRESS_BITS:
-        raise LayoutError("Swizzle", f"an address has {_ADDRESS_BITS} bits to swizzle", text)
     return Swizzle(bits, base, shift)
 
 
@@ -123,13 +120,13 @@ def _values(options: Namespace, layout: Any) -> tuple[list[str], Figure | None]:
                           str(layout))
     n = size(layout)
     rows = size(layout, 0) if layout.rank > 1 else 1
-    if isinstance(n, int) and isinstance(rows,
-                                         int) and n > 0 and rows <= _MOST and n // rows <= _MOST:
+    if isinstance(n, int) and n > 0 and max(rows, n // rows) <= _MOST:
         table = layout_table(layout)
     else:
         table = f"{layout}\n(no table: {'extents are symbolic' if not isinstance(n, int) else f'{n} values'})"
-    drawn = options.svg or options.latex
-    figure = None if not drawn else layout_picture(layout) if options.bytes is None else bank_picture(layout, options.bytes)
+    figure = None
+    if options.svg or options.latex:
+        figure = layout_picture(layout) if options.bytes is None else bank_picture(layout, options.bytes)
     return [table, _measures(layout)], figure
 
 
