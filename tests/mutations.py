@@ -477,8 +477,8 @@ MUTATIONS = [
         # sharding
         (
             "planning/sharding.py",
-            "(low, high), first = box[axis], part.start * (axis == one.axis)",
-            "(low, high), first = box[axis], 0",
+            "(inside, part.start * (axis == one.axis))",
+            "(inside, 0)",
             "planning/test_sharding.py"
         ),
         (
@@ -495,7 +495,7 @@ MUTATIONS = [
         ),
         (
             "planning/sharding.py",
-            "if count % rows == 0 and rows <= extents.m and",
+            "if count % rows == 0 and rows <= m and",
             "if count % rows == 0 and",
             "planning/test_sharding.py"
         ),

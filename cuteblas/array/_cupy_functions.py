@@ -1,17 +1,16 @@
-"""NumPy's functions on CuPy arrays where CuPy's functions have other parameters, take fewer types
-or return others.
+"""NumPy's functions on CuPy arrays where CuPy's have other parameters, types or results.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial, reduce
 from importlib import import_module
 from inspect import BoundArguments, Parameter, Signature, signature
-from itertools import takewhile
 from typing import Any
 
 import cupy
@@ -37,8 +36,9 @@ _NUMBERS_TOO = frozenset({np.array_equal, np.array_equiv, np.broadcast_arrays, n
 # What makes no difference on a GPU: there are no subclasses, sorting is stable, and sets are
 # sorted.
 _WITHOUT_EFFECT = {"subok": (True, False), "stable": (None, True, False), "sorted": (True, False),
-                   "device": (None,), "kind": (None, "quicksort", "heapsort", "mergesort", "stable",
-                                               "introselect", "sort", "table")}
+                   "device": (None,), "where": (True,),
+                   "kind": (None, "quicksort", "heapsort", "mergesort", "stable", "introselect",
+                            "sort", "table")}
 _WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_power"),
                           "Singular matrix"), "cholesky": "Matrix is not positive definite",
           "lstsq": "SVD did not converge in Linear Least Squares",
@@ -47,6 +47,7 @@ _WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_p
           **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "roots"),
                           "Eigenvalues did not converge")}
 _BY_PLACE = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
+_VARIABLE = frozenset({Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD})
 _UNCHANGED = nullcontext()
 _UNSET: Any = np._NoValue
 # which return NaN for it
@@ -69,7 +70,7 @@ def by_cupy(function: Func, ours: Func | None,
     object
         Of the type that NumPy's function returns; ``NotImplemented`` if CuPy has no such function.
     """
-    own = ours or _OWN.get(function)
+    own = ours or _INSTEAD.get(function)
     theirs = () if own else _theirs(function)
     if not (own or theirs):
         return NotImplemented
@@ -81,29 +82,26 @@ def by_cupy(function: Func, ours: Func | None,
         if described is None or (own and not any(isinstance(x, (list, tuple))
                                                  for x in (*arguments, *named.values()))):
             return (own or theirs[0])(*arguments, **named)
-        # most calls: nothing to translate
-        if not own and _fits(function, theirs[0], arguments, named):
-            call = theirs[0]
-        else:
+        if own or not _fits(function, theirs[0], arguments, named):
             given = described.bind(*arguments, **named)
             _make_arrays(given, function)
             if own:
                 return own(*given.args, **given.kwargs)
-            chosen = next((x for x in theirs if not _unknown(function, x, given)), theirs[0])
-            call, arguments, named = partial(_called, function, chosen), (given,), {}
+            call = _translated(function, theirs, given)
+        else:
+            call = partial(theirs[0], *arguments, **named)
         try:
-            return _as_numpys(function, call(*arguments, **named))
+            return _as_numpys(function, call())
         except np.linalg.LinAlgError:
             if function not in _OF_NAN or not cupy.isnan(some).any():
                 raise
             with cupyx.errstate(linalg="ignore"):
-                result = _as_numpys(function, call(*arguments, **named))
+                result = _as_numpys(function, call())
             return _inverse_of_nan(some, result) if function is np.linalg.inv else result
 
 
 def _inverse_of_nan(x: cupy.ndarray, inverse: cupy.ndarray) -> cupy.ndarray:
-    """Inverses of matrices some of which have a NaN and some are singular: NaN, where cuSOLVER may
-    leave an infinity."""
+    """Inverses with NaN for matrices that have one, where cuSOLVER may leave an infinity."""
     of_nan = cupy.isnan(x).any((-2, -1), keepdims=True)
     if not (of_nan | cupy.isfinite(inverse)).all():
         raise np.linalg.LinAlgError(_WORDS["inv"])
@@ -126,8 +124,8 @@ def raising(function: str) -> Iterator[None]:
 
 @cache
 def _theirs(function: Func) -> tuple[Func, ...]:
-    """CuPy's function in the place of NumPy's; that of the Array API standard where CuPy has none,
-    or one of fewer parameters."""
+    """CuPy's function in the place of NumPy's; then those that take parameters which CuPy's lacks,
+    of this module or of the Array API standard."""
     place, name = function.__module__.split(".")[1:], function.__name__
     found: list[Func] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
@@ -137,12 +135,11 @@ def _theirs(function: Func) -> tuple[Func, ...]:
             continue
         if theirs is not function and (not found or place):
             found.append(theirs)
-    return tuple(found)
+    return (*found, _FURTHER[function]) if function in _FURTHER else tuple(found)
 
 
 @cache
 def _signature(function: Func) -> Signature | None:
-    """The parameters of a function, where it has a signature."""
     try:
         return signature(function)
     except (TypeError, ValueError):
@@ -165,99 +162,66 @@ def _make_arrays(given: BoundArguments, function: Func) -> None:
             given.arguments[name] = tuple(map(made, value))
 
 
-def _called(function: Func, theirs: Func, given: BoundArguments) -> Any:
-    """Call CuPy's function with what NumPy's was given, by CuPy's names."""
+def _translated(function: Func, theirs: Sequence[Func], given: BoundArguments) -> Func:
+    """The call of CuPy's, or of the first further function that takes what NumPy's was given."""
+    numpys, unknown = given.signature.parameters, []
     for name, value in [*given.arguments.items()]:
         if _makes_no_difference(name, value):
             del given.arguments[name]
-    names = _renamed(function, theirs)
-    if names is None:
-        return theirs(*given.args, **given.kwargs)
-    unknown = _unknown(function, theirs, given)
-    if unknown:
-        raise TypeError(f"CuPy's {theirs.__name__} does not take {unknown[0]!r}")
-    arguments: list[Any] = []
-    named: dict[str, Any] = {}
-    for name, (cupys, by_place, default) in names.items():
-        value = given.arguments.get(name, default)
-        if value is Parameter.empty:
-            continue
-        if by_place and not named:
-            arguments.append(value)
-        else:
-            named[cupys] = value
-    return theirs(*arguments, **named)
-
-
-def _unknown(function: Func, theirs: Func,
-             given: BoundArguments) -> list[str]:
-    """The arguments of a call for which CuPy's function has no parameter."""
-    numpys, names = given.signature.parameters, _renamed(function, theirs)
-    return [] if names is None else [name for name, value in given.arguments.items()
-                                     if name not in names
-                                     and not (_makes_no_difference(name, value)
-                                              or value is numpys[name].default
-                                              or (isinstance(value, (tuple, dict)) and not value))]
+    for call in theirs:
+        names, described = _renamed(function, call), _signature(call)
+        if names is None or described is None:
+            return partial(call, *given.args, **given.kwargs)
+        lacking = [name for name, value in given.arguments.items()
+                   if name not in names and value is not numpys[name].default]
+        if not lacking:
+            # CuPy's may need what NumPy's has a default for
+            values = {name: p.default for name, p in numpys.items()} | given.arguments
+            bound = BoundArguments(described, OrderedDict(
+                (cupys, values[name]) for name, cupys in names.items() if name in given.arguments
+                or described.parameters[cupys].default is Parameter.empty))
+            return partial(call, *bound.args, **bound.kwargs)
+        unknown += lacking
+    raise TypeError(f"CuPy's {function.__name__} does not take {unknown[0]!r}")
 
 
 @cache
-def _renamed(
-    function: Func, theirs: Func
-) -> Mapping[str, tuple[str, bool, Any]] | None:
-    """For NumPy's parameters CuPy's names, the same or that in the same place; whether the argument
-    is given by its place; and the default where only NumPy's has one. ``None`` if CuPy's function
-    takes anything."""
+def _renamed(function: Func, theirs: Func) -> Mapping[str, str] | None:
+    """For NumPy's parameters CuPy's: of the same name, or in the same place. ``None`` if CuPy's
+    function takes anything."""
     numpys, cupys = _signature(function), _signature(theirs)
-    known = (*_BY_PLACE, Parameter.KEYWORD_ONLY)
-    if numpys is None or cupys is None or any(p.kind not in known
+    if numpys is None or cupys is None or any(p.kind in _VARIABLE
                                               for p in cupys.parameters.values()):
         return None
-    in_order = list(cupys.parameters.values())
-    names: dict[str, tuple[str, bool, Any]] = {}
-    for i, parameter in enumerate(numpys.parameters.values()):
-        other = in_order[i] if i < len(in_order) and in_order[i].name not in numpys.parameters else None
-        theirs_of_place = other is not None and other.kind in _BY_PLACE and parameter.kind in _BY_PLACE
-        found = cupys.parameters.get(parameter.name, other if theirs_of_place else None)
-        if found is not None:
-            required = parameter.default is Parameter.empty
-            by_place = found.kind is Parameter.POSITIONAL_ONLY or (required
-                                                                   and parameter.kind in _BY_PLACE)
-            default = parameter.default if found.default is Parameter.empty else Parameter.empty
-            names[parameter.name] = found.name, by_place, default
-    return names
+    pairs = zip(numpys.parameters.values(), cupys.parameters.values(), strict=False)
+    in_place = {p.name: q.name for p, q in pairs
+                if {p.kind, q.kind} <= _BY_PLACE and q.name not in numpys.parameters}
+    return in_place | {name: name for name in numpys.parameters if name in cupys.parameters}
 
 
 def _fits(function: Func, theirs: Func, arguments: tuple[Any, ...],
           named: dict[str, Any]) -> bool:
     """Whether a call means the same to CuPy's function as it is."""
-    least, most, names = _shared(function, theirs)
-    return (least <= len(arguments) <= most and names.issuperset(named)
-            and all(map(_is_plain, arguments)) and all(map(_is_plain, named.values()))
-            and function not in _NUMBERS_TOO)
+    return (_is_shared(function, theirs, len(arguments), (*named,))
+            and all(map(_is_plain, arguments)) and all(map(_is_plain, named.values())))
 
 
 @cache
-def _shared(
-    function: Func, theirs: Func
-) -> tuple[int, int, frozenset[str]]:
-    """How many arguments both functions need, how many they take by place in the same order, and
-    what both call the same."""
-    renamed, numpys, cupys = _renamed(function, theirs), _signature(function), _signature(theirs)
-    if renamed is None or numpys is None or cupys is None:
-        return 0, -1, frozenset()
-    pairs = zip(numpys.parameters.values(), cupys.parameters.values(), strict=False)
-    in_order = list(takewhile(lambda pair: renamed.get(pair[0].name, ("",))[0] == pair[1].name
-                              and pair[0].kind in _BY_PLACE and pair[1].kind in _BY_PLACE
-                              and pair[0].name not in _WITHOUT_EFFECT, pairs))
-    least = sum(p.default is Parameter.empty for p in cupys.parameters.values())
-    names = {name for name, (same, _by_place, _default) in renamed.items()
-             if name == same} - _WITHOUT_EFFECT.keys()
-    return least, len(in_order), frozenset(names)
+def _is_shared(function: Func, theirs: Func, by_place: int, names: tuple[str, ...]) -> bool:
+    """Whether so many arguments and those of these names are the same parameters of both."""
+    renamed, both = _renamed(function, theirs), (_signature(function), _signature(theirs))
+    if renamed is None or function in _NUMBERS_TOO:
+        return False
+    try:
+        numpys, cupys = (described.bind(*range(by_place), **dict.fromkeys(names)).arguments
+                         for described in both if described)
+    except TypeError:
+        return False
+    return [*map(renamed.get, numpys)] == [*cupys] and numpys.keys().isdisjoint(_WITHOUT_EFFECT)
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether an argument needs no translation: an array, a list of arrays, or a number, a name or
-    nothing."""
+    """Whether an argument needs no translation: arrays, numbers, names or nothing."""
     kind = type(x)
     return x is None or kind in (int, float, bool, str) or isinstance(x, cupy.ndarray) or (
         kind in (list, tuple) and bool(x) and all(isinstance(y, cupy.ndarray) for y in x))
@@ -293,8 +257,7 @@ def _named_tuple(function: Func) -> Func | None:
 
 # -- what CuPy lacks -------------------------------------------------------------------------------
 def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | None = None) -> Any:
-    """``numpy.take``. Out-of-range indices wrap unless ``mode`` is named: to look for them waits
-    for the GPU."""
+    """``numpy.take``; indices wrap unless ``mode`` is named, since a check waits for the GPU."""
     size = a.size if axis is None else a.shape[axis]
     indices = cupy.asarray(indices)
     if mode == "raise" and ((indices < -size) | (indices >= size)).any():
@@ -307,7 +270,6 @@ def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | N
 
 
 def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-    """``numpy.choose``, also of a list of arrays."""
     if not isinstance(choices, cupy.ndarray):
         choices = cupy.stack(cupy.broadcast_arrays(*map(cupy.asarray, choices)))
     dtype = choices.dtype if out is None else out.dtype
@@ -326,18 +288,12 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min:
 
 
 def _lexsort(keys: Any, axis: int = -1) -> Any:
-    """``numpy.lexsort`` of a sequence or an array of keys."""
     keys = keys if isinstance(keys, cupy.ndarray) else cupy.stack([*map(cupy.asarray, keys)])
     if axis not in (-1, keys.ndim - 2) or keys.ndim > 2:
         raise TypeError(
             f"CuPy's lexsort takes vectors as keys, got keys of {keys.ndim - 1} dimensions and axis={axis}"
         )
     return cupy.lexsort(keys)
-
-
-def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """``numpy.copyto``."""
-    cupy.copyto(dst, src, casting, None if where is True else cupy.asarray(where))
 
 
 def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
@@ -350,11 +306,6 @@ def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: A
     return cupy.cov(m, y, rowvar, bias, ddof, dtype=dtype)
 
 
-def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """``numpy.count_nonzero``."""
-    return (a != 0).sum(axis, dtype=np.intp, keepdims=True) if keepdims else cupy.count_nonzero(a, axis)
-
-
 _JOINED = {"sum": ("add", 0), "prod": ("multiply", 1), "max": ("maximum", None),
            "min": ("minimum", None), "any": (None, False), "all": (None, True)}
 
@@ -363,10 +314,10 @@ def _reduction(name: str) -> Func:
     """A reduction with ``where`` and ``initial``, of which CuPy has neither."""
     join, identity = _JOINED[name]
 
-    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
+    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, *, keepdims: Any = False,
              initial: Any = _UNSET, where: Any = True) -> Any:
         has_initial = initial is not _UNSET
-        if where is not True and where is not _UNSET:
+        if where is not True:
             if identity is None and not has_initial:
                 raise ValueError(
                     f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to "
@@ -374,11 +325,10 @@ def _reduction(name: str) -> Func:
                 )
             a = cupy.where(cupy.asarray(where), a,
                            a.dtype.type(initial if identity is None else identity))
-        named = {} if dtype is None else {"dtype": dtype}
-        named |= {} if keepdims is _UNSET else {"keepdims": keepdims}
-        if identity is None and has_initial and a.size == 0:
-            a = cupy.full((1,) * a.ndim, initial, a.dtype) if axis is None else a
-        result = getattr(a, name)(axis, out=out, **named)
+        if identity is None and a.size == 0 and axis is None:
+            a = cupy.full((1,) * a.ndim, initial, a.dtype)
+        result = getattr(a, name)(axis, out=out, keepdims=keepdims,
+                                  **({} if dtype is None else {"dtype": dtype}))
         if has_initial and join is not None:
             result = getattr(cupy, join)(result, result.dtype.type(initial),
                                          **({} if out is None else {"out": out}))
@@ -387,21 +337,12 @@ def _reduction(name: str) -> Func:
     return call
 
 
-def _without_dtype(call: Func) -> Func:
-    """A reduction whose parameters do not have ``dtype`` between the axis and ``out``."""
-    return lambda a, axis=None, out=None, keepdims=False, initial=_UNSET, where=True: call(
-        a, axis, None, out, keepdims, initial, where)
-
-
-def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
-          where: Any = True) -> Any:
-    """``numpy.mean``."""
-    keepdims = False if keepdims is _UNSET else keepdims
-    if where is True or where is _UNSET:
-        return a.mean(axis, dtype, out, keepdims)
+def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, *, keepdims: Any = False,
+          where: Any) -> Any:
+    """``numpy.mean`` of some elements."""
     mask = cupy.broadcast_to(cupy.asarray(where), a.shape)
-    total = _reduction("sum")(a, axis, dtype or (None if a.dtype.kind in "fc" else float), None,
-                              keepdims, where=mask)
+    total = _reduction("sum")(a, axis, dtype or (None if a.dtype.kind in "fc" else float),
+                              keepdims=keepdims, where=mask)
     mean = (total / mask.sum(axis, keepdims=keepdims)).astype(total.dtype, copy=False)
     if out is None:
         return mean
@@ -411,18 +352,8 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims
 
 def _deviation(name: str) -> Func:
     """``numpy.std`` and ``numpy.var``, whose ``ddof`` has two names."""
-    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-             keepdims: Any = False, *, where: Any = True, mean: Any = _UNSET,
-             correction: Any = _UNSET) -> Any:
-        if not (where is True or where is _UNSET) or mean is not _UNSET:
-            raise TypeError(
-                f"CuPy's {name} does not take {'mean' if mean is not _UNSET else 'where'!r}"
-            )
-        ddof = ddof if correction is _UNSET else correction
-        return getattr(a, name)(axis, dtype, out, ddof,
-                                False if keepdims is _UNSET else keepdims)
-
-    return call
+    return lambda a, axis=None, dtype=None, out=None, *, keepdims=False, correction: getattr(
+        a, name)(axis, dtype, out, correction, keepdims)
 
 
 def imag(val: cupy.ndarray) -> cupy.ndarray:
@@ -430,30 +361,19 @@ def imag(val: cupy.ndarray) -> cupy.ndarray:
     return val.T.imag.T if val.flags.f_contiguous else val.imag
 
 
-_OWN: dict[Func, Func] = {
-    np.take: _take,
-    np.choose: _choose,
-    np.clip: _clip,
-    np.lexsort: _lexsort,
-    np.copyto: _copyto,
-    np.cov: _cov,
-    np.mean: _mean,
-    np.imag: imag,
-    np.count_nonzero: _count_nonzero,
-    np.std: _deviation("std"),
-    np.var: _deviation("var"),
-    np.sum: _reduction("sum"),
-    np.prod: _reduction("prod"),
-    **{
-        getattr(np, name): _without_dtype(_reduction(name[-3:]))
-        for name in ("max", "min", "amax", "amin", "any", "all")
-    }
-}
+# In the place of CuPy's, and for calls with parameters that CuPy's lack.
+_INSTEAD: dict[Func, Func] = {np.take: _take, np.choose: _choose, np.clip: _clip,
+                              np.lexsort: _lexsort, np.cov: _cov, np.imag: imag}
+_FURTHER: dict[Func, Func] = {
+    np.count_nonzero: lambda a, axis=None, *, keepdims: (a != 0).sum(axis, dtype=np.intp,
+                                                                     keepdims=keepdims),
+    np.mean: _mean, np.std: _deviation("std"), np.var: _deviation("var"),
+    **{getattr(np, name): _reduction(name[-3:] if name[0] == "a" else name)
+       for name in (*_JOINED, "amax", "amin")}}
 
 
 # -- methods ---------------------------------------------------------------------------------------
-def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...],
-                   named: dict[str, Any]) -> Any:
+def method_by_cupy(name: str, data: cupy.ndarray, *arguments: Any, **named: Any) -> Any:
     """A method of NumPy's arrays on a CuPy array, with NumPy's arguments."""
     if name in _METHODS:
         return by_cupy(getattr(np, name), None, (data, *arguments), named, data)
@@ -465,14 +385,10 @@ def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...],
 def item(data: cupy.ndarray, *index: Any) -> Any:
     """An element as Python's number: by no index, by one of the elements in C order, or by one of
     each axis."""
-    index = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
-    if len(index) == 1 and data.ndim != 1:
-        size, flat = data.size, index[0]
-        if not -size <= flat < size:
-            raise IndexError(f"index {flat} is out of bounds for size {size}")
-        index = np.unravel_index(flat % size, data.shape)
-    if index and len(index) != data.ndim:
-        raise ValueError("incorrect number of indices for array")
+    np.broadcast_to(False, data.shape).item(*index)         # NumPy's error for a wrong index
+    index = index[0] if index and isinstance(index[0], tuple) else index
+    if len(index) == 1:
+        return data.flat[int(index[0])].item()
     return data[tuple(map(int, index))].item() if index else data.item()
 
 
@@ -487,20 +403,12 @@ def elements_for(data: cupy.ndarray, key: Any, value: Any) -> Any:
     """A value to be assigned to ``data[key]``, with an array in place of a list."""
     if not isinstance(value, (list, tuple)):
         return value
-    with on_device_of(data):
-        return cupy.asarray(_element_of(value, data[key].dtype)
-                            if _is_of_one_element(key, data.ndim) else value)
-
-
-def _is_of_one_element(key: Any, ndim: int) -> bool:
-    """Whether an index has an integer for each axis, so that a value is not broadcast."""
     parts = key if type(key) is tuple else (key,)
-    return len(parts) == ndim and all(isinstance(x, (int, np.integer)) and not isinstance(x, bool)
-                                      for x in parts)
-
-
-def _element_of(value: Any, dtype: np.dtype) -> Any:
-    """What NumPy makes of a sequence that is to be one element."""
-    element = np.zeros(1, dtype)
-    element[0] = value
-    return element[0]
+    with on_device_of(data):
+        if len(parts) == data.ndim and all(isinstance(x, (int, np.integer))
+                                           and not isinstance(x, bool) for x in parts):
+            # one element, to which a value is not broadcast
+            element = np.zeros(1, data[key].dtype)
+            element[0] = value
+            value = element[0]
+        return cupy.asarray(value)

@@ -1,5 +1,4 @@
-"""NumPy's ufuncs on CuPy arrays where CuPy takes no more than plain calls from NumPy: their
-methods, and calls with ``where``.
+"""Methods of NumPy's ufuncs, and calls with ``where``, on CuPy arrays.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
@@ -32,20 +31,8 @@ def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
 
 
 def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
-    """A method of a ufunc on CuPy arrays, with NumPy's arguments.
-
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        Without a signature.
-    method : str
-        As ``__array_ufunc__`` gets it; ``"__call__"`` for a call with ``where``.
-
-    Returns
-    -------
-    callable
-        It raises a TypeError for what CuPy does not have.
-    """
+    """A ``method`` of a ufunc, or its call with ``where``, on CuPy arrays; TypeError if CuPy lacks
+    it."""
     if method == "__call__":
         return lambda *inputs, **named: _masked(ufunc, *inputs, **named)
     name = ufunc.__name__
@@ -67,12 +54,15 @@ def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | No
             **named: Any) -> Any:
     """A call that writes those elements of the result of which ``where`` is true."""
     mask = where if isinstance(where, cupy.ndarray) else cupy.asarray(np.asarray(where, bool))
-    shown = [np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x for x in inputs]
-    into = {} if out is None else {"out": tuple(None if x is None else np.ones(1, x.dtype)
-                                                for x in out)}
+
+    def shown(x: Any) -> Any:
+        return np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x
+
+    into = {} if out is None else {"out": tuple(map(shown, out))}
     with np.errstate(all="ignore"):
         # which also warns of a missing out
-        ufunc(*shown, where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into, **named)
+        ufunc(*map(shown, inputs), where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into,
+              **named)
     results = ufunc(*inputs, **named)
     written = []
     for result, given in zip(results if ufunc.nout > 1 else (results,), out or (None,) * ufunc.nout,

@@ -1,23 +1,16 @@
-"""The four places where CuPy looks up a product, and the hooks that replace them while cuteblas is
-installed.
+"""The four places where CuPy looks up a product, and the hooks that replace them.
 
-====================================  =====================================================================================
-place                                 called by
-====================================  =====================================================================================
-``cupy.ndarray.__matmul__``           ``a @ b``, ``a @= b``
-``cupy.matmul._try_fastcall_func``    ``cupy.matmul`` under all its names, ``numpy.matmul``, ``einsum``, ``matrix_power``
-``cupy.ndarray.dot``                  ``a.dot``, ``cupy.dot``, ``numpy.dot``
-``cupy._core.tensordot_core``         ``tensordot``, ``inner``, ``vdot``
-====================================  =====================================================================================
-
-This module imports CuPy; ``install`` imports it when hooks are wanted.
+``cupy.ndarray.__matmul__``: ``a @ b``, ``a @= b``. ``cupy.matmul._try_fastcall_func``:
+``cupy.matmul`` under all its names, ``numpy.matmul``, ``einsum``, ``matrix_power``.
+``cupy.ndarray.dot``: ``a.dot``, ``cupy.dot``, ``numpy.dot``. ``cupy._core.tensordot_core``:
+``tensordot``, ``inner``, ``vdot``. This module imports CuPy; ``install`` imports it when hooks are
+wanted.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -29,19 +22,16 @@ from cupy import _core
 from .. import runtime
 from .._forks import surviving
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of
+from ..engines.dispatch import Func, kind_of
 from ..engines.problems import has_kernels
 from ..engines.replay.cupy import replay
 from ..functions.dot import dot, tensordot
 from ..functions.matmul import matmul
 from ..functions.routing import replay_product
 from . import patches
-from .patches import Patch, checking
+from .patches import Patch
 
-__all__ = ["HERE", "PATCHES", "SWITCH", "Switch", "check", "link", "unlink"]
-
-HERE: ContextVar[bool] = ContextVar("cuteblas_enabled", default=False)
-"""Whether this thread or task is inside ``with cuteblas.enabled()``."""
+__all__ = ["PATCHES", "SWITCH", "Switch", "check"]
 
 _FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
 # Compute types that a user has to ask CuPy for, and that are faster than float32 because they are
@@ -54,27 +44,16 @@ _DEFAULTS = ("casting", "same_kind"), ("order", "K")
 
 
 class Switch(patches.Switch):
-    """Whether hooks serve calls; the first product checks them if that is pending.
+    """The hooks in CuPy; the first product checks them if that is pending."""
 
-    Attributes
-    ----------
-    refused : str or None
-        Why they serve none although they should.
-    """
-
-    __slots__ = ("refused",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused: str | None = None
+    __slots__ = ()
 
     def asked(self) -> bool:
         """Whether hooks serve this thread, where not all are served."""
-        return HERE.get() or (self.pending and self._settled())
+        return self.here.get() or (self.pending and self._settled())
 
     def _settled(self) -> bool:
-        """Check the hooks now, unless a stream is being captured. While one thread does, CuPy
-        serves the others."""
+        """Check the hooks, unless a stream is captured; CuPy serves other threads meanwhile."""
         if (runtime.available() and runtime.capturing()) or not _checking.acquire(blocking=False):
             return False
         try:
@@ -85,7 +64,7 @@ class Switch(patches.Switch):
         except RuntimeError as error:
             self.pending = False
             self.refused = str(error)
-            unlink()
+            self.unlink()
             warnings.warn(self.refused, RuntimeWarning, stacklevel=4)
         finally:
             _checking.release()
@@ -93,7 +72,6 @@ class Switch(patches.Switch):
 
 
 _checking = surviving(Lock())
-SWITCH = Switch()
 
 
 # -- the hooks: what was recorded is replayed ------------------------------------------------------
@@ -140,25 +118,25 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     call = self, b, out
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _DOT.original(*call)
+    product: Func = dot
+    result = None
     # matmul takes more of them
-    if not (type(self) is type(b) is cupy.ndarray) or (
-        out is not None
-        and not (
+    if type(self) is type(b) is cupy.ndarray and (
+        out is None
+        or (
             type(out) is cupy.ndarray
             and out.flags.c_contiguous
             and out.ndim == self.ndim + b.ndim - 2
             and out.dtype == np.promote_types(self.dtype, b.dtype)
         )
     ):
-        return _long_way(_DOT, call, lambda: dot(*call))
-    if b.ndim > 2:
-        result = replay_product("dot", (self, b), out)[1]
-    else:
-        # with a vector or a matrix on the right, both products are the same
-        result = replay(_HEAD, (self, b), out)
+        if self.ndim and 0 < b.ndim < 3:
+            # with a vector or a matrix on the right, both products are the same
+            product, result = _matmul, replay(_HEAD, (self, b), out)
+        else:
+            result = replay_product("dot", (self, b), out)[1]
     if result is None:
-        return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and 0 < b.ndim < 3
-                         else dot(*call))
+        return _long_way(_DOT, call, lambda: product(*call))
     if SWITCH.watch is not None:
         SWITCH.watch(_DOT, call)
     return result
@@ -177,14 +155,13 @@ def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int,
     ):
         return _long_way(_TENSORDOT, call, lambda: _refuse("vdot got arrays of two shapes"))
     axes = (tuple(range(summed)),) * 2
-    if not (type(a) is type(b) is cupy.ndarray):
-        return _long_way(_TENSORDOT, call, lambda: tensordot(a, b, axes))
-    matrices = summed == 1 and a.ndim < 3 and b.ndim < 3
-    turned = a.T if matrices else a
-    if matrices:
-        result = replay(_HEAD, (turned, b), None)
-    else:
-        result = replay_product("tensordot", (a, b), arguments={"axes": axes})[1]
+    result, matrices, turned = None, False, a
+    if type(a) is type(b) is cupy.ndarray:
+        if matrices := summed == 1 and a.ndim < 3 and b.ndim < 3:
+            turned = a.T
+            result = replay(_HEAD, (turned, b), None)
+        else:
+            result = replay_product("tensordot", (a, b), arguments={"axes": axes})[1]
     if result is None:
         return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None) if matrices
                          else tensordot(a, b, axes))
@@ -198,6 +175,7 @@ _FUNCTION = Patch("cupy.matmul", cupy.matmul, "_try_fastcall_func", _matmul_func
 _DOT = Patch("cupy.ndarray.dot", cupy.ndarray, "dot", _dot_method, "dot")
 _TENSORDOT = Patch("cupy.tensordot", _core, "tensordot_core", _tensordot_core, "tensordot")
 PATCHES = _OPERATOR, _FUNCTION, _DOT, _TENSORDOT
+SWITCH = Switch("cupy", PATCHES)
 
 
 # -- calls that were not served before -------------------------------------------------------------
@@ -210,11 +188,8 @@ def _refuse(reason: str) -> Any:
 
 
 def _long_way(patch: Patch, call: tuple, ours: Callable[[], Any]) -> Any:
-    """Serve a call, or let CuPy serve it and count why.
-
-    What is not a product of CuPy arrays is passed on without being counted, and so is a call that
-    CuPy refuses as well: the program gets CuPy's exception.
-    """
+    """Serve a call, or let CuPy serve it and count why."""
+    # What is not a product of CuPy arrays is not counted, nor what CuPy refuses as well.
     a, b, *rest = call
     if not (isinstance(a, cupy.ndarray) and isinstance(b, cupy.ndarray)):
         return patch.original(*call)
@@ -268,21 +243,8 @@ def _in_order(x: Any) -> bool:
 
 
 def _answers(x: Any) -> bool:
-    """Whether an operand has its own ``__array_ufunc__`` and is not an array that CuPy would
-    convert."""
+    """Whether an operand has an ``__array_ufunc__`` and is not for CuPy to convert."""
     return kind_of(x) == "foreign" and not any(hasattr(type(x), name) for name in _READ_BY_CUPY)
-
-
-def link() -> None:
-    """Put the hooks in their places."""
-    for patch in PATCHES:
-        patch.link()
-
-
-def unlink() -> None:
-    """Restore what was there before."""
-    for patch in PATCHES:
-        patch.unlink()
 
 
 # -- the self-test ---------------------------------------------------------------------------------
@@ -292,36 +254,23 @@ _ROWS, _INNER, _COLUMNS = 5, 7, 3
 def check() -> None:
     """Send a small product through every hook, on the current device. ``stats`` counts these
     products; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
-    _require_gpu()
-    with checking(SWITCH, HERE):
-        for patch in PATCHES:
-            _check(patch)
-
-
-def _require_gpu() -> None:
     if (reason := runtime.why_unavailable()) is not None:
         raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
     if runtime.capturing():
         raise RuntimeError(
             "cuteblas cannot be installed: a stream is being captured; install before the capture"
         )
-
-
-def _check(patch: Patch) -> None:
-    x, y = (np.arange(m * n, dtype=np.float32).reshape(m, n) % 5 - 2
-            for m, n in ((_ROWS, _INNER), (_INNER, _COLUMNS)))
-    a, b = cupy.asarray(x), cupy.asarray(y)
-    matmul(a, b)        # inside a hook, what goes wrong would go on to CuPy; here it is seen
-    arrived: list[bool] = []
-    SWITCH.watch = lambda by, call: arrived.append(by is patch and call[1] is b)
-    calls: dict[Patch, Callable[[], Any]] = {_OPERATOR: lambda: a @ b,
-                                             _FUNCTION: lambda: cupy.matmul(a, b),
-                                             _DOT: lambda: cupy.dot(a, b),
-                                             _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
-    result = calls[patch]()
-    if True not in arrived:
-        raise RuntimeError(
-            f"in CuPy {cupy.__version__}, calls do not reach the hook of {patch.place}"
-        )
-    if not np.array_equal(cupy.asnumpy(result), x @ y):
-        raise RuntimeError(f"a product through {patch.place} differs from NumPy's")
+    with SWITCH.checking():
+        x, y = (np.arange(m * n, dtype=np.float32).reshape(m, n) % 5 - 2
+                for m, n in ((_ROWS, _INNER), (_INNER, _COLUMNS)))
+        a, b = cupy.asarray(x), cupy.asarray(y)
+        calls: dict[Patch, Callable[[], Any]] = {_OPERATOR: lambda: a @ b,
+                                                 _FUNCTION: lambda: cupy.matmul(a, b),
+                                                 _DOT: lambda: cupy.dot(a, b),
+                                                 _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
+        for patch, call in calls.items():
+            # inside a hook, what goes wrong would go on to CuPy; here it is seen
+            matmul(a, b)
+            SWITCH.check(patch, lambda call=call: cupy.asnumpy(call()), x @ y,
+                         f"in CuPy {cupy.__version__}, calls do not reach the hook of {patch.place}",
+                         f"product through {patch.place}")

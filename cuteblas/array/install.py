@@ -1,12 +1,10 @@
-"""Transparent products: CuPy's and NumPy's own ``@``, ``matmul``, ``dot``, ``tensordot`` ...,
-served by this package."""
+"""CuPy's and NumPy's own products, served by this package."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -25,8 +23,8 @@ __all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environ
 _VARIABLE = "CUTEBLAS_INSTALL"
 
 _lock = surviving(RLock())
+_waiting: list[Callable[[], object]] = []       # called when the hooks in CuPy are in their places
 _MODULES = {"cupy": f"{__package__}.hooks", "numpy": f"{__package__}.numpy_hooks"}
-_blocks: Counter[str] = Counter()             # how many ``with enabled()`` are open, in all threads
 
 
 def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
@@ -71,9 +69,8 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
     with _lock:
         _put_in_place_and_check(libraries)
         for hooks in libraries.values():
-            hooks.SWITCH.everywhere = True
-        if "cupy" in libraries:
-            libraries["cupy"].SWITCH.pending, libraries["cupy"].SWITCH.refused = False, None
+            switch = hooks.SWITCH
+            switch.everywhere, switch.pending, switch.refused = True, False, None
     if "numpy" in libraries:
         start_soon()
 
@@ -108,17 +105,20 @@ def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
     ...     c = a.T @ a
     """
     libraries = _asked_for(cupy, numpy)
+    switches = [hooks.SWITCH for hooks in libraries.values()]
     with _lock:
         _put_in_place_and_check(libraries)
-        _blocks.update([*libraries])
-    tokens = [(hooks.HERE, hooks.HERE.set(True)) for hooks in libraries.values()]
+        for switch in switches:
+            switch.blocks += 1
+    tokens = [switch.here.set(True) for switch in switches]
     try:
         yield
     finally:
-        for here, token in tokens:
-            here.reset(token)
+        for switch, token in zip(switches, tokens, strict=True):
+            switch.here.reset(token)
         with _lock:
-            _blocks.subtract([*libraries])
+            for switch in switches:
+                switch.blocks -= 1
             _release()
 
 
@@ -146,38 +146,28 @@ def uninstall() -> None:
 
 
 def installed(library: str = "cupy") -> bool:
-    """Whether :func:`install` is in force in ``"cupy"`` or ``"numpy"``, or will be from CuPy's
-    import or first product on."""
+    """Whether :func:`install` is in force, or will be from CuPy's import or first product on."""
     hooks: Any = _imported().get(library)
-    waiting = library == "cupy" and (_AT_IMPORT in sys.meta_path
-                                     or (hooks is not None and hooks.SWITCH.pending))
-    return waiting or (hooks is not None and hooks.SWITCH.everywhere)
+    return (library == "cupy" and _AT_IMPORT in sys.meta_path) or (
+        hooks is not None and (hooks.SWITCH.pending or hooks.SWITCH.everywhere))
 
 
 def _answered() -> list[str]:
     """The libraries whose functions are answered in this thread or task."""
     used = _imported()
     return [name for library, name in (("cupy", "CuPy"), ("numpy", "NumPy"))
-            if installed(library) or (library in used and used[library].HERE.get())]
+            if installed(library) or (library in used and used[library].SWITCH.here.get())]
 
 
 answered_libraries.append(_answered)
 
 
 def install_with_cupy(then: Callable[[], object] | None = None) -> None:
-    """Install as soon as CuPy is imported, without importing it.
-
-    The hooks are put in place then, and the first product checks them: CuPy is not made to touch a
-    device before the program does. If the check fails, a :class:`RuntimeWarning` says why and CuPy
-    goes on alone.
-
-    Parameters
-    ----------
-    then : callable, optional
-        Called when the hooks are in their places.
-    """
+    """Install as soon as CuPy is imported, without importing it, and ``then`` call."""
+    # The first product checks the hooks, so CuPy touches no device before the program does. If the
+    # check fails, a RuntimeWarning says why, and CuPy goes on alone.
     if then is not None:
-        _AT_IMPORT.then.append(then)
+        _waiting.append(then)
     if "cupy" in sys.modules:
         _put_in_place()
     elif _AT_IMPORT not in sys.meta_path:
@@ -185,8 +175,7 @@ def install_with_cupy(then: Callable[[], object] | None = None) -> None:
 
 
 def obey_environment() -> None:
-    """Install what the variable ``CUTEBLAS_INSTALL`` names: ``cupy`` or ``1`` with CuPy, ``numpy``
-    now."""
+    """Install what ``CUTEBLAS_INSTALL`` names: ``cupy`` or ``1`` with CuPy, ``numpy`` now."""
     wish = os.environ.get(_VARIABLE, "")
     wishes = {"cupy" if each == "1" else each for each in wish.replace(" ", "").split(",")} - {
         "",
@@ -210,8 +199,8 @@ def obey_environment() -> None:
 
 
 def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
-    """The modules of the hooks, imported if need be. CuPy is imported first and without the lock:
-    its import may be what :class:`_AtImport` waits for, in this thread or in another one."""
+    """The hooks' modules. CuPy is imported first, without the lock: :class:`_AtImport` may
+    wait."""
     asked: dict[str, Any] = {}
     if cupy if cupy is not None else not numpy:
         from ..runtime.errors import MissingDependency, require
@@ -242,7 +231,7 @@ def _imported() -> dict[str, Any]:
 def _put_in_place_and_check(libraries: Mapping[str, Any]) -> None:
     try:
         for hooks in libraries.values():
-            hooks.link()
+            hooks.SWITCH.link()
             if not hooks.SWITCH.checked:
                 hooks.check()
     except BaseException:
@@ -258,45 +247,33 @@ def _put_in_place() -> None:
         warnings.warn(f"cuteblas cannot be installed: {error}", RuntimeWarning, stacklevel=2)
         return
     with _lock:
-        hooks.link()
+        hooks.SWITCH.link()
         hooks.SWITCH.pending = not hooks.SWITCH.everywhere
-    while _AT_IMPORT.then:
-        _AT_IMPORT.then.pop()()
+    while _waiting:
+        _waiting.pop()()
 
 
 def _release() -> None:
-    """Remove the hooks that are no longer needed."""
     for library, hooks in _imported().items():
-        if not (_blocks[library] or installed(library)):
-            hooks.unlink()
+        if not (hooks.SWITCH.blocks or installed(library)):
+            hooks.SWITCH.unlink()
 
 
 class _AtImport(MetaPathFinder):
     """Finds CuPy where the other finders find it, and is notified when its module has been
-    executed.
-
-    Attributes
-    ----------
-    then : list of callable
-        Whom else to tell.
-    """
-
-    def __init__(self) -> None:
-        self.then: list[Callable[[], object]] = []
+    executed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
-        """The specification of CuPy that the other finders give, with a loader that notifies this
-        finder."""
+        """CuPy's specification by the other finders, with a loader that notifies this one."""
         if name != "cupy":
             return None
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
-            if spec is not None:
-                if spec.loader is not None:
-                    self._listen(spec.loader)
-                return spec
-        return None
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path
+                 if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, found), None)
+        if spec is not None and spec.loader is not None:
+            self._listen(spec.loader)
+        return spec
 
     def _listen(self, loader: Any) -> None:
         execute = loader.exec_module
@@ -311,7 +288,6 @@ class _AtImport(MetaPathFinder):
         loader.exec_module = exec_module
 
     def leave(self) -> None:
-        """Stop waiting."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -1,16 +1,9 @@
-"""The places where programs reach NumPy's products and copies, and what serves them while cuteblas
-is installed.
+"""Where programs reach NumPy's products and copies, and what serves them while installed.
 
-================================================================  ==================================================================
-place                                                             called by
-================================================================  ==================================================================
-the loops of ``matmul``, ``vecdot``, ``matvec`` and ``vecmat``    ``a @ b``, ``a @= b``, and these functions under all their names
-attributes of ``numpy`` and ``numpy.linalg``: :data:`FUNCTIONS`   ``np.dot(a, b)``; modules that imported a name before have the
-                                                                  original
-================================================================  ==================================================================
-
-Each passes calls of plain arrays on to the function of the same name in this package, which decides
-where they run. Calls that come from this package itself reach NumPy's own.
+The loops of ``matmul``, ``vecdot``, ``matvec`` and ``vecmat`` serve ``a @ b`` and these functions
+under all names; the attributes of ``numpy`` and ``numpy.linalg`` in :data:`FUNCTIONS` do not reach
+modules that imported a name before. Plain arrays go to our function of that name; calls of this
+package reach NumPy's own.
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -46,13 +39,9 @@ from ..functions.linalg import tensordot as tensordot_of_linalg
 from ..functions.matmul import matmul
 from ..functions.vecdot import vecdot
 from .numpy_loops import TYPES, Call, Loop, raised_elsewhere, why_unavailable
-from .patches import Patch, Switch, checking
+from .patches import Patch, Switch
 
-__all__ = ["FUNCTIONS", "HERE", "LOOPS", "SWITCH", "Function", "as_a_program", "check", "link",
-           "unlink"]
-
-HERE: ContextVar[bool] = ContextVar("cuteblas_enabled_numpy", default=False)
-"""Whether this thread or task is inside ``with cuteblas.enabled(numpy=True)``."""
+__all__ = ["FUNCTIONS", "LOOPS", "SWITCH", "Function", "as_a_program", "check"]
 
 _LEAST = {"with BLAS": 1 << 25, "without": 1 << 16}
 """Multiplications in one call of a loop, by its type; calls of fewer are left to NumPy at once."""
@@ -67,7 +56,6 @@ as_a_program: Func = eval("lambda function, *args, **named: function(*args, **na
 
 
 def _from_here(frame: Any) -> bool:
-    """Whether this package makes the call of NumPy."""
     return str(frame.f_globals.get("__name__")).startswith(_OWN)
 
 
@@ -82,7 +70,7 @@ _PRODUCTS: dict[str, Func] = {"matmul": matmul, "vecdot": vecdot, "matvec": matv
 
 
 def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
-    if not (SWITCH.everywhere or HERE.get()) or _from_here(sys._getframe(2)):
+    if not (SWITCH.everywhere or SWITCH.here.get()) or _from_here(sys._getframe(2)):
         return False
     a, b, c = (array_at(address, shape, strides, dtype.str, read_only)
                for dtype, read_only, shape, strides, address
@@ -101,27 +89,13 @@ LOOPS = [Loop(ufunc, types, _LEAST["with BLAS" if types[0] in _BLAS_TYPES else "
          if set(types) <= {*TYPES, *"->"}]
 
 
-class _Switch(Switch):
-    """The switch of these hooks; observers are told of calls of few multiplications, too."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "watch":
-            for loop in LOOPS:
-                loop.word.value = loop.least if value is None else 0
-
-
-SWITCH = _Switch()
-
-
 # -- attributes ------------------------------------------------------------------------------------
 _NDARRAY = np.ndarray
 _PLAIN = frozenset({int, bool, str, type(None), type})
 
 
 def _elements(arguments: Iterable[Any]) -> int:
-    """How many elements all arrays have; -1 if there is something that could answer a function of
-    NumPy's itself (NEP 18), or be taken otherwise by ours."""
+    """How many elements all arrays have; -1 if something could answer itself (NEP 18)."""
     total = 0
     for x in arguments:
         if (kind := type(x)) is _NDARRAY:
@@ -145,8 +119,7 @@ def _have_blas(arguments: Iterable[Any]) -> bool:
 
 
 def _terms(arguments: Iterable[Any]) -> int:
-    """How many terms the sums of all elements of a product of all arrays have at most, none too few
-    of float16, whose sums NumPy rounds; -1 as :func:`_elements`."""
+    """The most terms of a product's sums, none for too few of float16; -1 as :func:`_elements`."""
     total = 1
     for x in arguments:
         if type(x) is _NDARRAY:
@@ -157,33 +130,10 @@ def _terms(arguments: Iterable[Any]) -> int:
 
 
 class Function:
-    """A function that takes the place of one of NumPy's.
-
-    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages,
-    which may have been made while this one was installed.
-
-    Parameters
-    ----------
-    place : str
-        The name in NumPy, with its module.
-    ours : callable
-        The function of this package.
-    measure : callable
-        How much the arrays in a tuple of arguments come to; negative if the call is not for us.
-    least : int
-        Calls with less are left to NumPy at once.
-    operands : int
-        How many arguments by position have all arrays but ``out``.
-    with_blas : int
-        How many times ``least`` it is for types for which NumPy has a BLAS.
-    foreign : frozenset of str
-        Arguments that NumPy does not have.
-
-    Attributes
-    ----------
-    patch : Patch
-        What puts it there.
-    """
+    """A function that takes the place of one of NumPy's, and equals it in tables (NEP 18)."""
+    # ``measure`` tells how much an argument tuple's arrays come to, negative if it is not for us;
+    # NumPy serves calls of less than ``least``, ``with_blas`` times that for types with a BLAS.
+    # ``operands`` arguments by position have all arrays but ``out``; ``foreign`` ones NumPy lacks.
 
     # found without __getattr__, which makes attributes slow
     __slots__ = "__call__", "__dict__", "__weakref__"
@@ -202,7 +152,7 @@ class Function:
             few = much < least or (much < least * with_blas and _have_blas(given))
             if few and (much < 0 or SWITCH.watch is None):
                 return original(*args, **named)
-            if not (SWITCH.everywhere or HERE.get()) or _from_here(sys._getframe(1)) \
+            if not (SWITCH.everywhere or SWITCH.here.get()) or _from_here(sys._getframe(1)) \
                     or (named and (measure(named.values()) < 0 or not foreign.isdisjoint(named))):
                 return original(*args, **named)
             if SWITCH.watch is not None:
@@ -255,54 +205,43 @@ FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS, 0),
 """The attributes that are replaced."""
 
 
-def link() -> None:
-    """Put everything in its place."""
-    if (reason := why_unavailable()) is not None:
-        raise RuntimeError(f"cuteblas cannot be installed: {reason}")
-    for loop in LOOPS:
-        loop.link()
-    SWITCH.watch = SWITCH.watch         # which tells loops what few multiplications are
-    for function in FUNCTIONS:
-        function.patch.link()
+class _Switch(Switch):
+    """The hooks in NumPy; observers are told of calls of few multiplications, too."""
+
+    __slots__ = ()
+
+    def link(self) -> None:
+        if (reason := why_unavailable()) is not None:
+            raise RuntimeError(f"cuteblas cannot be installed: {reason}")
+        super().link()
+        self.watch = self.watch             # which tells loops what few multiplications are
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "watch":
+            for loop in LOOPS:
+                loop.word.value = loop.least if value is None else 0
 
 
-def unlink() -> None:
-    """Restore what was there before."""
-    for loop in LOOPS:
-        loop.unlink()
-    for function in FUNCTIONS:
-        function.patch.unlink()
-
-
-atexit.register(unlink)  # threads that the end of the process stops are not to be in a loop of ours
+SWITCH = _Switch("numpy", (*LOOPS, *(function.patch for function in FUNCTIONS)))
+# threads that the end of the process stops are not to be in a loop of ours
+atexit.register(SWITCH.unlink)
 
 
 # -- the self-test ---------------------------------------------------------------------------------
 def check() -> None:
-    """Send a product or copy through every place. ``stats`` counts these;
-    :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
+    """Send a product or copy through all of them; ``MADE_BY_CHECKS`` counts these."""
     x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
-    calls: list[tuple[Any, tuple[Any, ...]]] = [(loop.ufunc, _operands(loop.ufunc, x))
-                                                for loop in LOOPS if loop.types[0] == "b"]
-    calls += [(function, _operands(function, x)) for function in FUNCTIONS]
-    with checking(SWITCH, HERE):
-        for function, arguments in calls:
-            _check(function, arguments)
-
-
-def _operands(function: Any, x: np.ndarray) -> tuple[Any, ...]:
-    by_name: dict[str, tuple[Any, ...]] = {
+    operands: dict[str, tuple[Any, ...]] = {
         "matvec": (x, x[0]), "vecmat": (x[0], x), "einsum": ("ij,jk->ki", x, x),
         "matrix_power": (x, 3), "multi_dot": ([x, x, x],), "kron": (x[:20, :30], x[:30, :20]),
         **dict.fromkeys(_COPIES, (x.T,))}
-    return by_name.get(function.__name__, (x, x))
-
-
-def _check(function: Any, arguments: tuple[Any, ...]) -> None:
-    arrived: list[Any] = []
-    SWITCH.watch = lambda place, operands, named: arrived.append(place)
-    result, name = as_a_program(function, *arguments), function.__name__
-    if function not in arrived:
-        raise RuntimeError(f"in NumPy {np.__version__}, calls of {name} do not reach cuteblas")
-    if not np.array_equal(result, function(*arguments)):
-        raise RuntimeError(f"a result of {name} differs from NumPy's")
+    functions: list[Any] = [loop.ufunc for loop in LOOPS if loop.types[0] == "b"]
+    with SWITCH.checking():
+        for function in functions + FUNCTIONS:
+            name = function.__name__
+            arguments = operands.get(name, (x, x))
+            SWITCH.check(function, partial(as_a_program, function, *arguments),
+                         function(*arguments),
+                         f"in NumPy {np.__version__}, calls of {name} do not reach cuteblas",
+                         f"result of {name}")

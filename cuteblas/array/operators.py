@@ -23,15 +23,16 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 
 def _operated(call: _Operator, x: ndarray, other: Any) -> Any:
-    """``call`` on the data of ``x`` and another operand, which the library of the data may leave
-    the answer to."""
+    """``call`` on the data of ``x`` and another operand, which may get to answer."""
     data = x._data
     if type(other) is ndarray:
         other = other._data
     if type(other) is not type(data):
         other = unwrapped(other)
         require_one_place("an operator", (data, other))
-        if type(data) is not np.ndarray:
+        if call is matmul and _multiplies_itself(other):
+            call = operator.matmul
+        elif type(data) is not np.ndarray:
             return _operated_on_gpu(call, data, other)
     return call(data, other)
 
@@ -51,12 +52,11 @@ def _forward(call: _Operator, ufunc: np.ufunc) -> _Operator:
     """``x + y``, by the ufunc where ``y`` has an answer to that (NEP 13)."""
     def operate(self: ndarray, other: Any, /) -> Any:
         data, kind = self._data, type(other)
-        if kind is ndarray:
-            theirs = other._data
-            result = call(data, theirs) if type(data) is type(theirs) else _operated(call, self, other)
+        if kind is ndarray and type(other._data) is type(data):
+            result = call(data, other._data)
         elif kind in _NUMBERS and (call is not operator.pow or type(data) is np.ndarray):
             result = call(data, other)
-        elif kind_of(other) == "foreign":
+        elif kind is not ndarray and kind_of(other) == "foreign":
             return NotImplemented if other.__array_ufunc__ is None else ufunc(self, other)
         else:
             result = _operated(call, self, other)
@@ -94,30 +94,17 @@ def _in_place(call: _Operator, ufunc: np.ufunc,
     return operate
 
 
-def _matmul(data: Any, other: Any) -> Any:
-    """``data @ other``, by a type that has a priority over arrays itself, as sparse matrices
+def _multiplies_itself(x: Any) -> bool:
+    """Whether a type has a priority over arrays without answering ufuncs, as sparse matrices
     have."""
-    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
-        return operator.matmul(data, other)
-    return matmul(data, other)
+    return kind_of(x) == "like" and getattr(x, "__array_priority__", 0) > 0
 
 
 def _matmul_into(axes: list[int | Ints], data: Any, other: Any) -> Any:
     """``data @= other`` of matrices, or of a vector and matrices."""
-    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
+    if _multiplies_itself(other):
         return operator.imatmul(data, other)
     return matmul(data, other, data, axes=axes)
-
-
-_times = _forward(_matmul, np.matmul)
-
-
-def _matmul_operator(self: ndarray, other: Any, /) -> Any:
-    data = self._data
-    if type(other) is ndarray:
-        result = matmul(data, other._data)
-        return wrap(result) if type(result) is type(data) else wrapped(result)
-    return _times(self, other)
 
 
 def _matmul_in_place(self: ndarray, other: Any, /) -> Any:
@@ -165,6 +152,6 @@ def define_operators() -> None:
             setattr(flatiter, f"__{name}__", _of_elements(call))
     for name in ("neg", "pos", "abs", "invert"):
         define(f"__{name}__", _unary(getattr(operator, f"__{name}__")))
-    define("__matmul__", _matmul_operator)
+    define("__matmul__", _forward(matmul, np.matmul))
     define("__rmatmul__", _reflected(matmul, np.matmul))
     define("__imatmul__", _matmul_in_place)

@@ -1,43 +1,27 @@
-"""Attributes of another library that are replaced for a while, and the products that are made to
-check what took their places."""
+"""Attributes of other libraries that are replaced for a while, and products that check them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from ..engines.counters import stats
 from ..engines.dispatch import Func
 
-__all__ = ["MADE_BY_CHECKS", "Patch", "Switch", "checking"]
+__all__ = ["MADE_BY_CHECKS", "Patch", "Switch"]
 
 _ABSENT: Any = object()
 
 
 class Patch:
-    """An attribute of another library and the hook that takes its place.
-
-    Parameters
-    ----------
-    place : str
-        The attribute, in words.
-    owner : object
-        The object that has the attribute.
-    name : str
-        The name of the attribute.
-    hook : callable
-        Ours.
-    function : str
-        The function on whose account calls are counted that go on to the original.
-
-    Attributes
-    ----------
-    original : callable
-        What was there when the hook took its place.
-    """
+    """An attribute ``name`` of ``owner`` and the hook in its place; ``function`` counts calls that
+    go on to ``original``."""
 
     def __init__(self, place: str, owner: Any, name: str, hook: Func, function: str):
         self.place = place
@@ -50,8 +34,7 @@ class Patch:
         self._linked = False
 
     def link(self) -> None:
-        """Put the hook in its place, unless it is still reached: through a patch that was put over
-        it."""
+        """Put the hook in its place, unless a patch over it still reaches it."""
         # restored by another hand, as by a reload
         if not self._linked or getattr(self._owner, self._name) is self.original:
             self._before = vars(self._owner).get(self._name, _ABSENT)
@@ -60,8 +43,7 @@ class Patch:
             self._linked = True
 
     def unlink(self) -> None:
-        """Restore the original. A patch that has been put over the hook since stays: it may call
-        the hook, which then passes everything on."""
+        """Restore the original; a patch over the hook stays, and the hook passes everything on."""
         if vars(self._owner).get(self._name) is not self.hook:
             return
         if self._before is _ABSENT:
@@ -71,49 +53,86 @@ class Patch:
         self._linked = False
 
 
+MADE_BY_CHECKS: Counter[tuple[str, str]] = Counter()
+"""How many products the self-tests made, by function and route."""
+
+
 class Switch:
-    """Whether hooks serve calls, and the observers of these calls.
+    """The hooks in a library: their places, whether they serve calls, and who observes these.
+
+    Parameters
+    ----------
+    library : str
+        The name of the library.
+    places : iterable
+        Patches and loops, which it links and unlinks.
 
     Attributes
     ----------
+    here : ContextVar
+        They serve this thread or task: it is inside ``with cuteblas.enabled()``.
     everywhere : bool
         They serve every thread.
+    blocks : int
+        How many ``with enabled()`` are open, in all threads.
     pending : bool
-        They will from the next product on, if they pass the check.
+        They will serve every thread from the next product on, if they pass the check.
     checked : bool
         They have passed it.
+    refused : str or None
+        Why they have not.
     watch : callable or None
         Told of every call that arrives at a hook: its place and its arguments.
     """
 
-    __slots__ = ("checked", "everywhere", "pending", "watch")
+    __slots__ = ("blocks", "checked", "everywhere", "here", "pending", "places", "refused",
+                 "watch")
 
-    def __init__(self) -> None:
-        self.everywhere = False
-        self.pending = False
-        self.checked = False
+    def __init__(self, library: str, places: Iterable[Any]) -> None:
+        self.places = tuple(places)
+        self.here = ContextVar(f"cuteblas_enabled_{library}", default=False)
+        self.everywhere = self.pending = self.checked = False
+        self.blocks = 0
+        self.refused: str | None = None
         self.watch: Callable[..., None] | None = None
 
+    def link(self) -> None:
+        """Put the hooks in their places."""
+        for place in self.places:
+            place.link()
 
-MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
-"""How many products the self-tests made, by function and route."""
+    def unlink(self) -> None:
+        """Restore what was there before."""
+        for place in self.places:
+            place.unlink()
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
+        :data:`MADE_BY_CHECKS`."""
+        before, watching, token = _calls(), self.watch, self.here.set(True)
+        try:
+            yield
+        except Exception as error:
+            raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
+        finally:
+            self.watch = watching
+            self.here.reset(token)
+            MADE_BY_CHECKS.update(_calls() - before)
+        self.checked = True
+
+    def check(self, place: Any, call: Func, expected: Any, unreached: str, name: str) -> None:
+        """Make a call, which has to arrive at a place and to return what is expected."""
+        arrived: list[Any] = []
+        self.watch = lambda place, *_call: arrived.append(place)
+        result = call()
+        if place not in arrived:
+            raise RuntimeError(unreached)
+        if not np.array_equal(result, expected):
+            raise RuntimeError(f"a {name} differs from NumPy's")
 
 
-@contextmanager
-def checking(switch: Switch, here: ContextVar[bool]) -> Iterator[None]:
-    """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
-    :data:`MADE_BY_CHECKS`."""
-    before, watching, token = stats(), switch.watch, here.set(True)
-    try:
-        yield
-    except Exception as error:
-        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
-    finally:
-        switch.watch = watching
-        here.reset(token)
-        for function, groups in stats().items():
-            for route, count in groups.get("calls", {}).items():
-                made = count - before.get(function, {}).get("calls", {}).get(route, 0)
-                if made > 0:
-                    MADE_BY_CHECKS[function, route] = MADE_BY_CHECKS.get((function, route), 0) + made
-    switch.checked = True
+def _calls() -> Counter[tuple[str, str]]:
+    """The calls that are counted, by function and route."""
+    return Counter({(function, route): count for function, groups in stats().items()
+                    for route, count in groups.get("calls", {}).items()})

@@ -1,5 +1,4 @@
-"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, whose products are those of
-this package."""
+"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, with our products."""
 
 from __future__ import annotations
 
@@ -14,21 +13,21 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 
+from .. import functions
 from ..engines.dispatch import Carrier, Func, kind_of, register_own_type
-from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
+from ..functions import copy, dot, matmul
 from ..functions.signatures import Order
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .libraries import (
     by_library,
     is_answered_here,
     leaves,
-    of_anything,
     ours_by_numpys,
     require_one_place,
 )
 from .members import Members
 
-__all__ = ["as_given", "define", "flatiter", "ndarray", "unwrapped", "wrap", "wrapped"]
+__all__ = ["define", "flatiter", "ndarray", "unwrapped", "wrap", "wrapped"]
 
 _new = object.__new__
 _PUBLIC_FUNCTION = type(np.sum)       # what NumPy makes of functions that types may answer (NEP 18)
@@ -100,17 +99,15 @@ class ndarray(_Base):
                for x in (*inputs, *named.get("out", ()))):
             return NotImplemented
         call = ours_by_numpys().get(ufunc, ufunc) if method == "__call__" else getattr(ufunc, method)
-        if (method != "__call__"
-            or "where" in named) and ufunc.signature is None and self.device != CPU:
-            from ._cupy_ufuncs import by_cupy
+        if type(self._data) is not np.ndarray:
+            from ._cupy_ufuncs import by_cupy, operands
 
-            call = by_cupy(ufunc, method)
-        if type(self._data) is not np.ndarray and method in ("__call__", "outer"):
-            from ._cupy_ufuncs import operands
-
-            # In comparisons, NumPy makes arrays of its scalars before it calls other types.
-            inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0
-                                                 else x for x in inputs]))
+            if ufunc.signature is None and (method != "__call__" or "where" in named):
+                call = by_cupy(ufunc, method)
+            if method in ("__call__", "outer"):
+                # In comparisons, NumPy makes arrays of its scalars before it calls other types.
+                inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0
+                                                     else x for x in inputs]))
         if named:
             return call_on_data(call, ufunc.__name__, inputs, named)
         raw = unwrapped(inputs)
@@ -129,12 +126,11 @@ class ndarray(_Base):
         return call_on_data(partial(by_library, function), function.__name__, arguments, named)
 
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
-        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where
-        CuPy has no such argument."""
+        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None``."""
         with made_on(self.device) as library:
-            ours = {"ascontiguousarray": ascontiguousarray,
-                    "asfortranarray": asfortranarray}.get(name)
-            make: Any = partial(of_anything, library, ours) if ours else getattr(library, name, None)
+            make, ours = getattr(library, name, None), getattr(functions, name, None)
+            if ours is not None:
+                make = lambda a, dtype=None: ours(library.asarray(a), dtype)  # noqa: E731
             given = {key: value for key, value in named.items() if key != "device"
                      or value is not None}
             return NotImplemented if make is None else call_on_data(make, name, arguments, given)
@@ -294,6 +290,9 @@ class ndarray(_Base):
             raw_value = elements_for(data, raw, raw_value)
         data[raw] = raw_value
 
+    def tolist(self) -> Any:
+        return self._data.tolist()              # Python's objects, as they are
+
     def item(self, *index: Any) -> Any:
         """An element as a Python object: the only one, or the one at an index, as in NumPy."""
         if type(self._data) is np.ndarray or not index:
@@ -383,14 +382,7 @@ class ndarray(_Base):
 
 
 class flatiter:
-    """The elements of an array in C order, as ``numpy.flatiter``: to be read and written by index,
-    and one after the other.
-
-    Parameters
-    ----------
-    base : ndarray
-        The array.
-    """
+    """The elements of an array in C order, as ``numpy.flatiter``."""
 
     __slots__ = ("_iterator", "base")
     __hash__ = None         # type: ignore[assignment]
@@ -452,48 +444,48 @@ def wrap(data: Any) -> ndarray:
     return x
 
 
-def wrapped(result: Any) -> Any:
-    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples and lists too;
-    everything else as it is."""
+def wrapped(result: Any, given: Sequence[Any] = ()) -> Any:
+    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples, lists and
+    dictionaries too; where it is a given array or the data of one, that array."""
+    for x in given:
+        if result is (x._data if type(x) is ndarray else x):
+            return x
     kind = kind_of(result)
-    if kind in ("numpy", "cupy"):
+    if kind == "numpy" or kind == "cupy":
         return wrap(result)
-    if isinstance(result, np.generic):
-        return wrap(np.asarray(result))
+    if kind == "scalar":
+        return wrap(np.asarray(result)) if isinstance(result, np.generic) else result
     if isinstance(result, tuple):
-        members = map(wrapped, result)
+        members = [wrapped(x, given) for x in result]
         return type(result)(*members) if hasattr(result, "_fields") else tuple(members)
-    return [wrapped(x) for x in result] if type(result) is list else result
+    if type(result) is dict:
+        return {name: wrapped(x, given) for name, x in result.items()}
+    return [wrapped(x, given) for x in result] if type(result) is list else result
 
 
 def unwrapped(argument: Any) -> Any:
-    """An argument with the arrays of NumPy or CuPy in place of ours, in tuples, lists, dictionaries
-    and other sequences too.
-
-    A named tuple stays what it is, and so does everything that holds none of ours; other sequences
-    become lists, which is what NumPy makes of them. An array of Python's objects is looked into
-    only for arrays on a GPU, which NumPy cannot read there.
-    """
+    """An argument with the arrays inside ours, in containers too."""
+    # What holds none of ours stays as it is, named tuples too; other sequences become lists, as
+    # NumPy makes of them. Arrays of objects are searched only for arrays on a GPU, which NumPy
+    # cannot read there.
     kind = type(argument)
     if kind is ndarray:
         return argument._data
     if kind in _NOT_LOOKED_INTO:
         return argument
-    if isinstance(argument, Carrier):
-        return argument.converted(lambda _name, x: unwrapped(x))
     if kind is dict:
         return {name: unwrapped(x) for name, x in argument.items()}
-    if isinstance(argument, np.ndarray):
-        on_gpu = argument.dtype == object and any(type(x) is ndarray and x.device != CPU
-                                                  for x in argument.flat)
-        return unwrapped(argument.tolist()) if on_gpu else argument
-    if not (kind is tuple or kind is list or _is_container(kind)):  # type: ignore[arg-type]    # mypy doubts that it is hashable
-        return argument
-    members = argument if kind is tuple or kind is list else [*argument]
-    raw = [unwrapped(x) for x in members]
-    for before, after in zip(members, raw, strict=True):
-        if after is not before:
-            return tuple(raw) if kind is tuple else argument._make(raw) if hasattr(argument, "_make") else raw
+    if _is_container(kind):  # type: ignore[arg-type]    # mypy doubts that it is hashable
+        members = [*argument]
+        raw = [*map(unwrapped, members)]
+        if all(map(operator.is_, raw, members)):
+            return argument
+        return tuple(raw) if kind is tuple else argument._make(raw) if hasattr(argument, "_make") else raw
+    if isinstance(argument, Carrier):
+        return argument.converted(lambda _name, x: unwrapped(x))
+    if isinstance(argument, np.ndarray) and argument.dtype == object and any(
+            type(x) is ndarray and x.device != CPU for x in argument.flat):
+        return unwrapped(argument.tolist())
     return argument
 
 
@@ -506,8 +498,7 @@ def _is_container(kind: type) -> bool:
 
 
 def _selected(data: Any, result: Any) -> Any:
-    """What was selected of an array: an element of an array of objects as it is, everything else
-    wrapped."""
+    """What was selected: an element of an array of objects as it is, else wrapped."""
     element = data.dtype.char == "O" and not (isinstance(result, np.ndarray)
                                               and result.dtype.char == "O")
     return result if element else wrapped(result)
@@ -526,63 +517,44 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
     return f"{prefix}{text[:-1]}{where})".replace("\n", "\n" + " " * len(prefix))
 
 
-def call_on_data(call: Func, name: str, arguments: tuple[Any, ...],
-                 named: dict[str, Any], *owner: ndarray) -> Any:
-    """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments
-    returned, and of the array whose method it is, the given array."""
+def call_on_data(call: Func, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Call a function on what our arrays wrap, and wrap what it returns; of ``out`` and of
+    arguments returned, the given array."""
     # nothing to look for
-    if len(arguments) == 1 and not (named or owner) and type(x := arguments[0]) is ndarray:
-        result = call(x._data)
-        return x if result is x._data else as_given(result, [x]) if type(result) is tuple else wrapped(result)
+    if len(arguments) == 1 and not named and type(x := arguments[0]) is ndarray:
+        return wrapped(call(x._data), arguments)
     raw, raw_named = unwrapped(arguments), unwrapped(named)
-    require_one_place(name, (*(x._data for x in owner), raw, raw_named))
+    require_one_place(name, (raw, raw_named))
     result = call(*raw, **raw_named)
-    if result is not None and named.get("out") is None and any(result is x for x in arguments):
-        return result                   # a plain array that was written into
     if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
         return wrapped(result)
-    given = [x for x in leaves((owner, arguments))
-             if type(x) is ndarray] + [x for x in leaves(named.get("out")) if x is not None]
-    return as_given(result, given)
-
-
-def as_given(result: Any, given: list[Any]) -> Any:
-    """A result, wrapped; where it is a given array or the data of one, in tuples, lists and
-    dictionaries too, that array."""
-    for x in given:
-        if result is (x._data if type(x) is ndarray else x):
-            return x
-    if type(result) is tuple or type(result) is list:
-        return type(result)(as_given(member, given) for member in result)
-    return {name: as_given(x, given)
-            for name, x in result.items()} if type(result) is dict else wrapped(result)
+    # a plain array among the arguments may be what was written into
+    return wrapped(result, [*leaves(named.get("out")), *(x for x in leaves(arguments)
+                                                         if type(x) is ndarray or x is result)])
 
 
 def _on_data(call: Func, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """A function of this package on what our arrays wrap; it looks itself where they are. Arrays
-    that it writes into come back."""
+    """Our function on what our arrays wrap; arrays that it writes into come back."""
     result = call(*unwrapped(arguments), **unwrapped(named))
-    return as_given(result, [x for x in leaves((arguments, named)) if hasattr(x, "shape")])
+    return wrapped(result, [x for x in leaves((arguments, named)) if hasattr(x, "shape")])
 
 
 # -- members of NumPy's arrays ---------------------------------------------------------------------
 def _define_members() -> None:
-    """Give the class every public method and attribute of NumPy's arrays that it does not define
-    itself."""
+    """Give the class all of NumPy's public methods and attributes that it does not define."""
     def method(name: str) -> Func:
-        if name == "tolist":                    # Python's objects, as they are
-            return lambda self, /: self._data.tolist()
+        numpys = getattr(np.ndarray, name)
 
         def call(self: ndarray, /, *arguments: Any, **named: Any) -> Any:
-            if arguments or named:
-                return call_on_data(_method(self._data, name), name, arguments, named, self)
-            result = getattr(self._data, name)()
-            return self if result is self._data else wrapped(result)
+            if not (arguments or named):
+                return wrapped(getattr(self._data, name)(), (self,))
+            theirs = numpys if type(self._data) is np.ndarray else _method_by_cupy(name)
+            return call_on_data(theirs, name, (self, *arguments), named)
 
         return call
 
     def attribute(name: str) -> property:
-        return property(lambda self: as_given(getattr(self._data, name), [self]),
+        return property(lambda self: wrapped(getattr(self._data, name), (self,)),
                         lambda self, value: setattr(self._data, name, unwrapped(value)))
 
     for name in dir(np.ndarray):
@@ -593,18 +565,15 @@ def _define_members() -> None:
             member.__doc__ = getattr(getattr(np.ndarray, name, None), "__doc__", None)
 
 
-def _method(data: Any, name: str) -> Func:
-    """A method of the wrapped array that takes NumPy's arguments."""
-    if type(data) is np.ndarray:
-        return getattr(data, name)
+def _method_by_cupy(name: str) -> Func:
+    """A method on an array of CuPy's that takes NumPy's arguments."""
     from ._cupy_functions import method_by_cupy
 
-    return lambda *arguments, **named: method_by_cupy(data, name, arguments, named)
+    return partial(method_by_cupy, name)
 
 
 def define(name: str, member: Any) -> None:
-    """Make a function or property a member of the class, with the description of NumPy's unless it
-    has one."""
+    """Make a member of the class, with NumPy's description unless it has one."""
     member.__doc__ = member.__doc__ or getattr(np.ndarray, name).__doc__
     if not isinstance(member, property):
         member.__name__, member.__qualname__, member.__module__ = name, f"ndarray.{name}", ndarray.__module__
@@ -617,8 +586,7 @@ _define_members()
 
 
 def _product(x1: ndarray, x2: Any, out: Any, precision: Any) -> Any:
-    """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other
-    calls."""
+    """``cuteblas.matmul`` of two of ours, or one and what it wraps; ``None`` for other calls."""
     data, other = x1._data, x2._data if type(x2) is ndarray else x2
     if out is not None or type(other) is not type(data):
         return None

@@ -251,7 +251,6 @@ GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
 def configure(
     parser: Parser, groups: Iterable[str] = GROUPS, usual: Iterable[str] = GROUPS
 ) -> None:
-    """Declare the options."""
     names = ", ".join(groups)
 
     def group(name: str) -> str:
@@ -318,22 +317,8 @@ def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
 
 def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | None,
             about: Mapping[str, str]) -> dict[str, list[Row]]:
-    """Run groups on a machine, print their tables and return their rows.
-
-    Parameters
-    ----------
-    machine : Gpu or Host
-        Where arrays live, and the clock.
-    groups : mapping
-        What to measure, by name.
-    which : Selection
-        The cases.
-    file : Path or None
-        Where to write the figures as JSON; rewritten after every row, so that an interruption loses
-        nothing.
-    about : mapping
-        What goes into the file beside them.
-    """
+    """Run groups on a machine, print their tables and return their rows; ``file`` is rewritten
+    after every row, so that an interruption loses nothing."""
     figures: dict[str, list[Row]] = {}
     for name, measured in groups.items():
         rows = figures[name] = []
@@ -368,8 +353,7 @@ def verdict(figures: Mapping[str, list[Row]]) -> int:
 
 
 def _size(text: str) -> tuple[int, ...] | Permutation:
-    """Extents from ``"8191x8193"``, with axes from ``"64x1001x1037:0,2,1"``, or of matrices in
-    place from ``"8192:inplace"``."""
+    """Extents of "8191x8193", a permutation of "64x1001x1037:0,2,1" or "8192:inplace"."""
     try:
         ((extents, axes),) = shapes(text)
     except ValueError:

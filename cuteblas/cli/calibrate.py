@@ -59,13 +59,11 @@ _MOST_PROCESSES = 32
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     declare(parser)
     parser.option("--host", "measure only this host: NumPy, copies, and transfers to the GPU")
 
 
 def declare(parser: Parser) -> None:
-    """Declare the options of every calibration."""
     parser.option("--seconds",
                   "seconds for the whole command (default: %(default)s)",
                   type=positive, default=240)
@@ -75,7 +73,6 @@ def declare(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Measure, fit, write."""
     refuse_unwritable(options.json)
     if (unavailable := runtime.why_unavailable()) is not None:
         raise CommandError(f"calibrate{' --host' * options.host} needs a GPU: {unavailable}")
@@ -118,7 +115,6 @@ def save_costs(
     chosen: Path | None,
     program: str = "cuteblas",
 ) -> None:
-    """Write the numbers of a card."""
     text = written(replace(costs, device=card, command=command_line(program), about=about))
     _save(text, chosen, costs_file(card), "plans for this card use it from now on")
 
@@ -270,15 +266,13 @@ def least_regret(
 
 
 def _rank(found: Sequence[Regret]) -> float:
-    """By what numbers are compared: the 95th percentile and the mean, a choice that was not
-    measured being 10 % behind."""
+    """The 95th percentile and the mean; a choice that was not measured counts as 10 % behind."""
     values = [0.1 if each.regret is None else each.regret for each in found]
     return fmean(values) + 0.2 * float(np.percentile(values, 95))
 
 
 class Summary(NamedTuple):
-    """The regret of problems: how many there are, how many of them have planning's choice measured,
-    and their quantiles."""
+    """How many problems there are, how many choices were measured, and quantiles of regret."""
 
     problems: int
     measured: int
@@ -296,7 +290,6 @@ class Summary(NamedTuple):
 
 
 def summary(found: Iterable[Regret]) -> Summary:
-    """The regret of problems, as far as it is known."""
     found = list(found)
     known = [each.regret for each in found if each.regret is not None] or [0.0]
     quantiles = (round(float(x), 4) for x in (*np.percentile(known, (50, 95, 100)), fmean(known)))
@@ -304,7 +297,6 @@ def summary(found: Iterable[Regret]) -> Summary:
 
 
 def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> dict[str, Any]:
-    """The part of a file of costs that tells of its fit."""
     return {
         "problems": len(problems),
         "regret": {"before": before._asdict(), "after": after._asdict()},

@@ -35,24 +35,14 @@ Kind = tuple[Any, ...]
 
 
 class _Array(NamedTuple):
-    """An array without its elements: its memory, and the number of an earlier array of the call
-    that begins where it does."""
+    """An array's memory, and the number of an earlier array of the call that begins there."""
 
     memory: Memory
     same: int | None
 
 
 class Calls:
-    """Counts kinds of calls that arrive at the hooks of a library, and times them afterwards.
-
-    Attributes
-    ----------
-    calls : Counter
-        By the function and its arguments: of an array everything but its elements, and of its
-        address the remainder by 16.
-    unknown : int
-        Calls with an argument that has no hash.
-    """
+    """Counts kinds of calls that arrive at the hooks of a library, and times them afterwards."""
 
     library, hooks, title, width = "", "", "", 0
     budget, seconds = 0.0, 0.0          # for all, and for each kind of call
@@ -63,13 +53,11 @@ class Calls:
         self._lock = surviving(Lock())
 
     def begin(self) -> None:
-        """Start counting."""
         import_module(self.hooks).SWITCH.watch = self.note
 
     def note(
         self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any] | None = None
     ) -> None:
-        """Count a call."""
         addresses: list[int] = []
         kind = function, frozen(args, addresses), frozen(tuple((named or {}).items()), addresses)
         with self._lock:
@@ -83,16 +71,7 @@ class Calls:
         raise NotImplementedError
 
     def compared(self, machine: Any = None) -> Iterator[str]:
-        """Time the counted kinds of calls and report on them, line by line; those with the most
-        work first.
-
-        Each is made on random numbers in arrays of the same types, shapes, strides and alignments.
-
-        Parameters
-        ----------
-        machine : Gpu or Host, optional
-            The clock.
-        """
+        """Time the counted kinds of calls on random numbers, and report, the most work first."""
         hooks: Any = sys.modules.get(self.hooks)  # no program but one that imports CuPy has them
         if hooks is not None:
             hooks.SWITCH.watch = None
@@ -136,10 +115,10 @@ class CupyCalls(Calls):
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
         """Time both."""
-        from ..array import hooks
+        from ..array.hooks import SWITCH
 
         patch, args, _named = kind
-        token = hooks.HERE.set(True)
+        token = SWITCH.here.set(True)
         try:
             call = made(machine, args, [])
             if patch.original(*call) is NotImplemented:
@@ -151,7 +130,7 @@ class CupyCalls(Calls):
                 for each in both
             )
         finally:
-            hooks.HERE.reset(token)
+            SWITCH.here.reset(token)
         operands = ", ".join(map(described, _arrays(args)))
         return times, f"{patch.place.removeprefix('cupy.')}({operands})"
 
@@ -164,19 +143,19 @@ class NumpyCalls(Calls):
 
     def compared(self, machine: Any = None) -> Iterator[str]:
         """Report as above, with the hooks in force only around our own calls."""
-        from ..array import numpy_hooks
+        from ..array.numpy_hooks import SWITCH
 
-        everywhere, numpy_hooks.SWITCH.everywhere = numpy_hooks.SWITCH.everywhere, False
-        numpy_hooks.link()                  # at the end of the process, the hooks have been removed
+        everywhere, SWITCH.everywhere = SWITCH.everywhere, False
+        SWITCH.link()                       # at the end of the process, the hooks have been removed
         try:
             yield from super().compared(machine)
         finally:
-            numpy_hooks.SWITCH.everywhere = everywhere
-            numpy_hooks.unlink()
+            SWITCH.everywhere = everywhere
+            SWITCH.unlink()
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
         """Time both."""
-        from ..array.numpy_hooks import HERE, as_a_program
+        from ..array.numpy_hooks import SWITCH, as_a_program
 
         function, args, named = kind
         operands = [*_arrays(kind)]
@@ -186,7 +165,7 @@ class NumpyCalls(Calls):
         arrays: list[np.ndarray] = []
         given, options = made(machine, args, arrays), dict(made(machine, named, arrays))
         theirs = partial(as_a_program, function, *given, **options)
-        ours = partial(_inside, HERE, theirs)
+        ours = partial(_inside, SWITCH.here, theirs)
         reset_stats()
         ours()
         route = [detail for groups in stats().values() for counts in groups.values()

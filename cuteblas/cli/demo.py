@@ -56,7 +56,6 @@ Try next
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("files FILE.npy", "one array or two, instead of the digits", nargs="*")
 
 
@@ -111,7 +110,6 @@ def _in_words(graded: Grade, result: np.ndarray) -> str:
 
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
-    """Materialise a transpose and compare; on a GPU beside its library."""
     _say(f"Transpose: {work.transposed}, copied to C order")
     right = _same(machine.get(ascontiguousarray(matrix_transpose(x))), matrix_transpose(work.x))
     _entry(
@@ -130,7 +128,6 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> None:
-    """Print the times of a function and of that of the machine's library."""
     name = function.__name__
     calls = (partial(each, *operands) for each in (function, getattr(machine.rival, name)))
     mine, theirs = medians(machine, *calls, repeats=_REPEATS, seconds=_SECONDS)
@@ -140,8 +137,7 @@ def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> Non
 
 # -- a kernel at work ------------------------------------------------------------------------------
 def _emulate(work: Task) -> list[bool]:
-    """Run a generated kernel on this CPU, on a piece of the data; whether its result is right, if
-    it ran."""
+    """Run a generated kernel on a piece of the data; whether its result is right, if it ran."""
     _say("Watch a kernel: the emulator runs the GPU's code on this CPU and checks every step")
     if (missing := emulator.why_unavailable()) is not None:
         _entry("skipped", missing)

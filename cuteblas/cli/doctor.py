@@ -40,8 +40,7 @@ _DRIVER = "GPU kernels need an NVIDIA GPU and a driver for CUDA 12 or newer: htt
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for: what was found, or with ``remedy`` what is wrong and what to
-    do about it."""
+    """What was found, or what is wrong and, as ``remedy``, what to do about it."""
 
     text: str
     remedy: str = ""
@@ -116,8 +115,7 @@ def _package(distribution: str, remedy: Callable[[], str]) -> Callable[[], Itera
 
 
 def _cuda_of_driver() -> int | None:
-    """The newest version of CUDA that the driver runs, 13010 for 13.1; ``None`` if there is no
-    driver."""
+    """The newest CUDA that the driver runs, 13010 for 13.1; ``None`` without a driver."""
     version = ctypes.c_int()
     try:
         status = driver_function("cuDriverGetVersion",
@@ -128,8 +126,7 @@ def _cuda_of_driver() -> int | None:
 
 
 def _install() -> str:
-    """How to get the extra that this machine's driver runs, both extras where there is no
-    driver."""
+    """How to get the extra that this machine's driver runs, or both without a driver."""
     version = _cuda_of_driver()
     return INSTALL if version is None or version < 12000 else f"pip install 'cuteblas[cuda{13 if version >= 13000 else 12}]'"
 

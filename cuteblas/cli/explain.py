@@ -45,7 +45,6 @@ _STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("shapes SHAPE",
                   "one shape or two: 4096x4096, 16x128x64, 4096 or (16,128,64)",
                   nargs="+")
@@ -67,7 +66,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the plan."""
     with refusals(TypeError, ValueError, OverflowError):
         explanation = _explained(options)
     show(explanation, with_picture=options.picture, verbose=options.verbose, more="--verbose")
@@ -78,8 +76,7 @@ def run(options: Namespace) -> int:
 
 def show(explanation: Explanation, with_picture: bool, verbose: bool = False,
          more: str | None = None) -> None:
-    """Print an explanation, wrapped, and the picture of its plan; ``more`` is how to ask for the
-    rest here."""
+    """Print an explanation and its plan's picture; ``more`` is how to ask for the rest."""
     text = explanation.verbose() if verbose else str(explanation)
     print(wrapped(text if more is None else text.replace(".verbose() says", f"{more} says")))
     if with_picture and explanation.plan is not None:

@@ -1,9 +1,7 @@
-"""The error of a product: componentwise, in units of u (|A| |B|), against a reference in wider
-arithmetic.
+"""The error of a product, in units of u (|A| |B|), against a reference in wider arithmetic.
 
-Whatever the order of its sums, a product of float operands of depth K has an error of at most about
-K units (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.5);
-typical ones are a few units. Products of integers must be exact.
+Any order of sums of depth K has an error of at most about K units (N. J. Higham, Accuracy and
+Stability of Numerical Algorithms, 2nd edition, section 3.5). Integers must be exact.
 """
 
 from __future__ import annotations
@@ -22,19 +20,8 @@ _WORK_DOUBLE, _WORK_LONG = 2e10, 1e8
 
 @dataclass(frozen=True)
 class Grade:
-    """The error of a product, and its limit.
-
-    Attributes
-    ----------
-    error : float
-        The largest componentwise error of the elements that were checked, in units of u (|A| |B|),
-        where u is half the distance from 1 to the next number of the result's type. Of integers: 0
-        if all elements are right, else infinite.
-    limit : float
-        A bound for every order of summation.
-    checked, rows : int
-        How many rows were checked, and how many there are.
-    """
+    """The largest componentwise error of ``checked`` rows in units of u (|A| |B|), u being half
+    the distance from 1 to the next number, and its limit; integers: 0 or infinite."""
 
     error: float
     limit: float
@@ -43,21 +30,11 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within the limit."""
         return self.error <= self.limit
 
 
 def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
-    """The error of ``c`` as the product ``a @ b``.
-
-    Where the reference would take more than a few seconds, rows are left out at even distances.
-
-    Parameters
-    ----------
-    a, b, c : numpy.ndarray
-        Operands and result of a product of bool, integers, floats (bfloat16 among them) or complex
-        numbers.
-    """
+    """The error of ``c`` as the product ``a @ b``, of some rows if all take more than seconds."""
     if b.ndim == 1:
         b, c = b[:, None], c[..., None]
     if a.ndim == 1:

@@ -1,5 +1,4 @@
-"""What NumPy takes on this host, and the way to its GPU: the numbers by which ``backend("auto")``
-chooses."""
+"""What NumPy takes on this host, and the way to its GPU, for ``backend("auto")``."""
 
 from __future__ import annotations
 
@@ -27,15 +26,7 @@ def _seconds(call: Callable[..., Any], *operands: Any, on: Machine | None = None
 
 
 def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
-    """Measure this host and the current GPU.
-
-    Parameters
-    ----------
-    extent : int
-        Of square matrices that are multiplied.
-    copied : int
-        Of a square matrix that is copied.
-    """
+    """Measure this host and its GPU; ``extent`` and ``copied`` are those of square matrices."""
     count = processors()
     here, there = {}, {}
     for name in HOST.multiplications:

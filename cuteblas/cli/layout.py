@@ -44,7 +44,6 @@ _MOST = 64
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("layout LAYOUT", 'CuTe\'s text: "(8,8):(8,1)", or a shape, which is compact')
     parser.option("--compose LAYOUT", "apply LAYOUT to the values: LAYOUT o this")
     parser.option("--swizzle B,M,S", "swizzle the values")
@@ -64,7 +63,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print what was asked for, and write the files."""
     refuse_unwritable(options.svg, options.latex)
     with refusals(LayoutError):
         layout = _derived(options)
@@ -85,7 +83,6 @@ def run(options: Namespace) -> int:
 
 
 def _derived(options: Namespace) -> Any:
-    """The layout after the operations that change it."""
     layout: Any = Layout.parse(options.layout)
     if options.compose is not None:
         layout = composition(layout, Layout.parse(options.compose))

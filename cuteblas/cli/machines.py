@@ -1,4 +1,4 @@
-"""The two machines that the commands measure on: NumPy on this CPU, and CuPy on the current GPU."""
+"""What commands measure on: NumPy on this CPU, and CuPy on the current GPU."""
 
 from __future__ import annotations
 
@@ -54,11 +54,9 @@ class Gpu:
         self._filler = cupy.empty(min(_FILLER_BYTES, free // 8), cupy.uint8)
 
     def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds between two events around the calls.
-
-        Long memsets before the first event keep the device busy while the host puts everything into
-        the queue, so that no gap between launches is counted; they also empty the L2 cache.
-        """
+        """Seconds between two events around the calls."""
+        # Long memsets before the first event keep the device busy while the host queues
+        # everything: no gap between launches counts, and the L2 cache is empty.
         cuda = self.rival.cuda
         start, stop = cuda.Event(), cuda.Event()
         for _ in range(min(-(-times // _CALLS_PER_FILL), _MOST_FILLS)):
@@ -71,7 +69,7 @@ class Gpu:
         return cuda.get_elapsed_time(start, stop) * 1e-3
 
     def host_interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds that the host takes for that many calls; the device starts idle and is not waited
+        """Seconds of the host for that many calls; the device starts idle and is not waited
         for."""
         self.rival.cuda.get_current_stream().synchronize()
         return Host().interval(call, times)
@@ -116,7 +114,6 @@ def medians(machine: Machine, *calls: Callable[[], Any], repeats: int,
 
 
 def versions() -> dict[str, str]:
-    """What measurements on this GPU depend on, by name."""
     import cupy
 
     from ..runtime import compiler_version, device_info
@@ -136,7 +133,6 @@ def versions() -> dict[str, str]:
 
 
 def host_versions() -> dict[str, str]:
-    """What measurements on this CPU depend on, by name."""
     import cuteblas
 
     return {

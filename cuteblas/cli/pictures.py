@@ -1,5 +1,4 @@
-"""Pictures of a plan's layouts, in text: the threads that own the tile of C, and the banks of a
-tile in shared memory."""
+"""A plan's layouts in text: threads that own the tile of C, and banks of shared memory."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def _tile_picture(plan: Plan, paint: Paint) -> list[str]:
 
 
 def _bank_picture(config: TransposeConfig, paint: Paint) -> list[str]:
-    """The bank of shared memory in which each vector of a transpose's tile begins, without its
-    swizzle and with it."""
+    """The bank in which each vector of a transpose's tile begins, without and with its swizzle."""
     shared = config.shared
     # words of a chunk that the swizzle moves as one
     step_j = max(config.store, BANK_BYTES) // config.word
@@ -92,8 +90,7 @@ def _banks(layouts: Mapping[str, Any], rows: Sequence[str], columns: Sequence[st
 
 
 def _element_picture(config: TutorialTransposeConfig, paint: Paint) -> list[str]:
-    """The bank of shared memory of each element of a tile: in plain rows, and as a tutorial's
-    transpose lays it out."""
+    """The bank of each element of a tile, in plain rows and as a tutorial's transpose has it."""
     step = max(1, BANK_BYTES // config.item)                          # elements of a bank
     return [
         f"the tile of {TILE[0]}x{TILE[1]} elements of {config.item} bytes in shared memory: the bank of element (m, n)",

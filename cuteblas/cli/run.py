@@ -32,7 +32,6 @@ _BY_OTHERS = "numpy", "element by element"
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("--numpy", "serve NumPy arrays (the default is CuPy arrays)")
     parser.option("--compare",
                   "when the program ends, time each kind of product that cuteblas ran beside CuPy's or NumPy's own")
@@ -45,12 +44,10 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the program and leave the report for the end of the process; if there is no program, 1 or
-    2 as Python.
-
-    The program's exceptions, :class:`SystemExit` included, are not caught here, so the process ends
-    as it would have without us.
-    """
+    """Run the program, and report at the end of the process; 1 or 2 as Python without a
+    program."""
+    # The program's exceptions, SystemExit included, are not caught here, so the process ends as it
+    # would have without us.
     try:
         main, code = _program(options)
     except SyntaxError as error:
@@ -118,8 +115,7 @@ class _NoProgram(CommandError):
 
 
 def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
-    """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become those of the
-    program."""
+    """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become the program's."""
     if options.module is not None:
         return _module(_first(options.module, "-m"), [*options.module[1:], *options.program])
     if options.code is not None:
@@ -203,7 +199,6 @@ def report() -> str:
 
 
 def report_on_numpy(refused: str | None = None) -> str:
-    """What became of the products and copies of NumPy arrays, as lines of text."""
     if refused is not None:
         return wrapped(f"NumPy ran all products: {refused}")
     counts = _counts()
@@ -217,7 +212,6 @@ def report_on_numpy(refused: str | None = None) -> str:
 
 
 def _listed(title: str, counts: dict[tuple[str, str, str], int]) -> str:
-    """Counters as lines under a title."""
     return wrapped("\n".join([title, *(
         f"  {n:>9}  {function}: {f'copied {detail}' if group == 'copies' else detail.removeprefix(_DELEGATED)}"
         for (function, group, detail), n in counts.items()
@@ -225,7 +219,6 @@ def _listed(title: str, counts: dict[tuple[str, str, str], int]) -> str:
 
 
 def _counts() -> dict[tuple[str, str, str], int]:
-    """Counters by function, group and detail, the largest of each group first."""
     without = Counter(patches.MADE_BY_CHECKS)
     rows = {(function, group, detail): n - (without[function, detail] if group == "calls" else 0)
             for function, groups in stats().items() for group, details in groups.items()

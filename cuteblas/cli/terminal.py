@@ -23,8 +23,8 @@ _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
 def paint() -> Paint:
-    """Colours on a terminal; text as it is in files and pipes, for a dumb terminal and where
-    ``NO_COLOR`` is set."""
+    """Colours on a terminal; plain text in files and pipes, dumb terminals and with
+    ``NO_COLOR``."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
     return lambda text, number: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{text}\x1b[0m"
@@ -36,8 +36,7 @@ def columns() -> int:
 
 
 def wrapped(text: str) -> str:
-    """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge
-    where there is room."""
+    """Lines of a name and a text, wrapped so that the text keeps its edge where there is room."""
     lines, width = [], columns()
     for line in text.splitlines():
         entry = _ENTRY.match(line)
@@ -59,8 +58,7 @@ def _indent(line: str) -> int:
 
 
 def shaded(image: Iterable[Sequence[float]]) -> list[str]:
-    """An image as lines of text, two characters for each pixel, the darkest where the value is
-    largest."""
+    """An image as text, two characters a pixel, the darkest where the value is largest."""
     shades = " ░▒▓█"
     try:
         shades.encode(getattr(sys.stdout, "encoding", None) or "ascii")

@@ -23,7 +23,6 @@ from .problems import shapes
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("calls FILE|SHAPE",
                   "a file, or an even number of shapes: 64x32 32x48",
                   nargs="*")
@@ -40,7 +39,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print what was done."""
     if options.numpy == bool(options.calls):
         raise CommandError("warmup takes files, shapes or --numpy")
     with refusals(TypeError, ValueError, OSError):

@@ -286,8 +286,7 @@ def _compile(kernel: GeneratedKernel) -> EmulatedKernel:
 
 
 def _run(library: ctypes.CDLL, launch: _Launch, name: str) -> int:
-    """Run a launch in slices of time, between which Python shows progress and handles signals. An
-    exception there abandons it."""
+    """Run a launch in slices of time, between which Python shows progress and handles signals."""
     with watched():
         code = library.cuteblas_launch(ctypes.byref(launch))
         while code == _PAUSED:
@@ -452,7 +451,6 @@ class EmulatedKernel:
         return _tensor_map_bytes(spec, memory, len(windows) - 1, param.name)
 
     def _cluster_of(self, block: int, grid: tuple[int, ...]) -> int:
-        """The linear index of the cluster that a block belongs to."""
         index, step = 0, 1
         for n, width in zip(grid, self.cluster, strict=True):
             index, step, block = index + block % n // width * step, step * (n // width), block // n
@@ -501,7 +499,6 @@ class _TranslatedTable:
 
 
 def _linear(block: int | tuple[int, ...], grid: tuple[int, ...]) -> int:
-    """The linear index of a block, x innermost."""
     if isinstance(block, tuple):
         x, y, z = block + (0,) * (3 - len(block))
         if not (0 <= x < grid[0] and 0 <= y < grid[1] and 0 <= z < grid[2]):

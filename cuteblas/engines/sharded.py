@@ -178,8 +178,8 @@ class ShardedArray:
 
 
 def as_sharded(x: Any) -> ShardedArray:
-    """An operand in shards: a CuPy array is one shard, and arrays of ``cupyx.distributed`` are
-    those of their chunks."""
+    """An operand in shards: a CuPy array is one; ``cupyx.distributed`` arrays have their
+    chunks."""
     if isinstance(x, ShardedArray):
         return x
     # whose arrays are CuPy's by type, without memory of their own

@@ -1,5 +1,5 @@
-"""``dot``, ``inner``, ``outer`` ...: NumPy's products of two arrays that are not generalized
-ufuncs."""
+"""NumPy's products of two arrays that are not generalized ufuncs: ``dot``, ``inner``,
+``outer``."""
 
 from __future__ import annotations
 
@@ -237,7 +237,6 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
 
 def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str,
                     variant: str | None) -> Any:
-    """``tensordot`` over several GPUs."""
     refuse_with_devices("tensordot", {"variant": variant})
     if (call := own_call(a, b)) is not None:
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
@@ -279,8 +278,8 @@ def kron(a: Any, b: Any) -> Any:
 
 
 def _typed(a: Any, b: Any) -> tuple[Any, Any]:
-    """Operands of NumPy's oldest products: a list without elements has the type of the other,
-    before NumPy 2.5 only ``b``."""
+    """Operands with a list without elements in the type of the other (before NumPy 2.5 only
+    ``b``)."""
     return _typed_as(b, a) if _EITHER_SIDE else a, _typed_as(a, b)
 
 
@@ -294,7 +293,6 @@ _EITHER_SIDE = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
 
 
 def _is_empty(x: Any) -> bool:
-    """Whether an object is a list of lists without elements."""
     return type(x) in (list, tuple) and all(map(_is_empty, x))
 
 
@@ -336,8 +334,8 @@ def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
 
 
 def _by_blas(settled: Expression) -> bool:
-    """Whether NumPy leaves a product with a scalar to BLAS: then the rules are those of ``dot``,
-    else of ``multiply``."""
+    """Whether NumPy gives a product with a scalar to BLAS, with the rules of ``dot``, not
+    ``multiply``."""
     return settled.dtype.char in "fdFD" and len(settled.shape) < 3
 
 
@@ -419,10 +417,8 @@ def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
 def _common_axes(
     shape1: Ints, shape2: Ints
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
-    """Letters for the axes of two arrays of one size that count their elements alike, and their
-    extents: those of (6,) and (2, 3) are (ab,) and (a, b). ``None`` if no extents divide both
-    shapes.
-    """
+    """Letters for the axes of two arrays of one size that count elements alike, and their extents:
+    (6,) and (2, 3) give (ab,) and (a, b). ``None`` if no extents divide both shapes."""
     if 0 in shape1:
         axes1, axes2 = (tuple("" if n else "a" for n in shape) for shape in (shape1, shape2))
         return axes1, axes2, {"a": 0}

@@ -18,8 +18,7 @@ __all__ = ["gemm_of_host"]
 
 
 def gemm_of_host(function: str, given: GemmArguments) -> Result:
-    """Multiply NumPy arrays on the GPU if that is expected to be faster, else by NumPy, which refuses
-    a kernel that is named. The result is that of :func:`gemm`."""
+    """Multiply NumPy arrays on the GPU if that is expected to be faster, else by NumPy."""
     bound = given.epilogue
     if bound is not None:
         bound = bound.converted(lambda _name, x: np.asarray(x))

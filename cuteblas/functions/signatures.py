@@ -1,5 +1,4 @@
-"""The types and words in the signatures of public functions: an array in, an array of that kind
-out."""
+"""Types in the signatures of public functions: an array in, an array of that kind out."""
 
 from __future__ import annotations
 

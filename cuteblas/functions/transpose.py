@@ -64,7 +64,6 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
 
 
 permute_dims = transpose
-"""The Array API's name of :func:`transpose`, as in NumPy."""
 
 
 @typed_copy
@@ -220,6 +219,5 @@ def matrix_transpose(x: Any, /) -> Any:
 
 
 def _shape_of(a: Any) -> np.ndarray:
-    """A NumPy array of the same shape, in which one element stands for all: NumPy checks the axes
-    on it."""
+    """A NumPy array of that shape in one element, on which NumPy checks the axes."""
     return np.broadcast_to(np.False_, a.shape)

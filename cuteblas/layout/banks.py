@@ -1,5 +1,4 @@
-"""Banks of shared memory: conflicts of a warp's access, and what a layout costs when its rows and
-columns are read."""
+"""Banks of shared memory: conflicts of a warp's access, and what a layout costs."""
 
 from __future__ import annotations
 

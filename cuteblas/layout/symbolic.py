@@ -392,11 +392,8 @@ def _floordiv(a: IntLike, b: IntLike) -> IntLike:
 
 
 def _split_by_bits(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
-    """``a == high + low`` with ``high`` a multiple of a power of two that certainly divides ``b``,
-    and ``low`` below it.
-
-    ``low`` is 0 where that is not visible or ``high`` may be negative.
-    """
+    """``a == high + low``, ``high`` a multiple of a power of two that divides ``b``; ``low`` may
+    be 0."""
     for zeros in range(_trailing_zeros(b.bits), 0, -1):
         low = _split(a, 1 << zeros)[1]
         lo, hi = bounds(low)
@@ -524,8 +521,7 @@ def equal(a: IntLike, b: IntLike) -> Condition:
 
 
 def all_of(*conditions: Condition) -> Condition:
-    """The conjunction of conditions: ``True`` when all are known to hold, ``False`` when one is
-    known not to."""
+    """The conjunction: ``True`` when all are known to hold, ``False`` when one is known not to."""
     live: list[Expr] = []
     for c in conditions:
         if c is False:
@@ -556,12 +552,10 @@ def _if_known(f: Callable[..., int], values: Iterable[int | None],
 
 
 def minimum(a: IntLike, b: IntLike) -> IntLike:
-    """The smaller of two integers."""
     return _extreme("min", a, b)
 
 
 def maximum(a: IntLike, b: IntLike) -> IntLike:
-    """The larger of two integers."""
     return _extreme("max", a, b)
 
 
@@ -576,19 +570,14 @@ def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
 
 
 def entry(array: str, index: IntLike, value: IntLike) -> IntLike:
-    """``value``, which the source has stored at ``index`` of an array: the same integer, written
-    ``array[index]``."""
+    """``value``, which the source has stored as ``array[index]`` and which is written so."""
     if isinstance(value, int):
         return value
     return Expr("entry", (array, index, value), value.lo, value.hi, value.bits)
 
 
 def xor_parts(x: IntLike) -> tuple[IntLike, ...]:
-    """Parts whose exclusive or is ``x``: the terms of a sum that adds without a carry, else ``x``
-    alone.
-
-    A map that is linear over exclusive or, such as a swizzle, can be applied to the parts.
-    """
+    """Parts whose exclusive or is ``x``: the terms of a sum without carries, else ``x`` alone."""
     if isinstance(x, int):
         return (x,)
     if x.op == "xor":
@@ -628,8 +617,8 @@ def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
 
 
 def combined(x: Expr, values: Sequence[Any]) -> Any:
-    """The value of ``x`` from those of its :func:`operands`: integers, or lists of one for each of
-    several cases."""
+    """The value of ``x`` from those of its :func:`operands`: integers, or lists of them by
+    case."""
     if x.op == "sum":
         total: Any = x.args[0]
         for (k, _), value in zip(x.args[1], values, strict=True):

@@ -63,7 +63,6 @@ def kernel_words(plan: Plan) -> str:
 
 
 def _multiplied(plan: Plan, problem: GemmProblem | ContractionProblem) -> str:
-    """What multiplies."""
     form = getattr(plan.config, "format", "")
     by = _FAMILIES.get(plan.family, plan.family).format(products="six" if form == "bf16x6"
                                                         else "three")
@@ -94,7 +93,6 @@ def time_words(plan: Plan, expected: Estimate) -> str:
 
 
 def _work_rows(plan: Plan) -> list[tuple[str, str]]:
-    """The work, and the floor with its parts."""
     floor = estimate(plan).floor
     return [
         (

@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 import cuteblas
-from cuteblas.planning.sharding import AXES, Cost, Extents, Held, Operands, Part, spread
+from cuteblas.planning.sharding import AXES, Cost, Held, Operands, Part, spread
+from cuteblas.planning.streaming import Tile
 
 NVLINK = 376e9
 CASES = (("float32", 16384), ("float64", 16384), ("float16", 16384), ("float32", 32768),
@@ -57,7 +58,7 @@ def main() -> None:
                 operands = Operands(held("a", n, itemsize, parts, "m"),
                                     held("b", n, itemsize, parts, "k"),
                                     held("c", n, itemsize, parts, "m"))
-                found = spread(Extents(1, n, n, n), operands, tuple(range(count)), whole, rate)
+                found = spread(Tile.whole(1, n, n, n), operands, tuple(range(count)), whole, rate)
                 ratios.append(f"{whole.seconds / found.seconds:.2f}")
             print(
                 f"| {dtype} {n} | {whole.seconds * 1e3:.1f} ms | {count} | {' | '.join(ratios)} |"

@@ -50,7 +50,7 @@ def takes_anything(described):
 def translated(function, *arguments, **named):
     """What CuPy's function would get."""
     given = signature(function).bind(*arguments, **named)
-    return functions._called(function, Recorder(functions._theirs(function)[0]), given)
+    return functions._translated(function, [Recorder(functions._theirs(function)[0])], given)()
 
 
 @pytest.mark.parametrize("function", NUMPYS,
@@ -59,7 +59,7 @@ def test_parameters(function):
     """What NumPy's function needs arrives, by place or name; each other parameter arrives, or is
     refused by name."""
     numpys, cupys = functions._signature(function), functions._signature(functions._theirs(function)[0])
-    if numpys is None or cupys is None or function in functions._OWN:
+    if numpys is None or cupys is None or function in functions._INSTEAD:
         pytest.skip("no signature, or a function of our own")
     if takes_anything(cupys):
         pytest.skip("CuPy's function takes anything")
@@ -115,12 +115,17 @@ def test_translations(call, expected):
             raise
 
 
-def test_what_is_passed_on_untranslated():
-    shared = functions._shared
-    assert shared(np.sort, cupy.sort)[:2] == (1, 2) and "kind" not in shared(np.sort, cupy.sort)[2]
-    assert shared(np.linalg.norm, cupy.linalg.norm) == (1, 4, {"x", "ord", "axis", "keepdims"})
-    assert shared(np.concatenate, cupy.concatenate)[:2] == (1, 3) and shared(np.histogram2d, cupy.histogram2d)[1] == 4
-    assert shared(np.take_along_axis, cupy.take_along_axis)[0] == 3 and shared(np.meshgrid, cupy.meshgrid)[1] == -1
+@pytest.mark.parametrize("name, by_place, names, shared",
+                         [("sort", 2, (), True), ("sort", 1, ("axis",), True),
+                          ("sort", 3, (), False), ("sort", 1, ("kind",), False),
+                          ("sort", 0, (), False), ("linalg.norm", 4, (), True),
+                          ("linalg.norm", 1, ("keepdims", "ord"), True),
+                          ("concatenate", 3, (), True), ("histogram2d", 4, (), True),
+                          ("histogram2d", 5, (), False), ("take_along_axis", 2, (), False),
+                          ("take_along_axis", 3, (), True), ("meshgrid", 2, (), False)])
+def test_what_is_passed_on_untranslated(name, by_place, names, shared):
+    numpys, cupys = (operator.attrgetter(name)(library) for library in (np, cupy))
+    assert functions._is_shared(numpys, cupys, by_place, names) == shared
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -256,7 +261,7 @@ class Played:
     def __init__(self, theirs, numpys):
         self.__name__, self.__signature__, self._numpys = theirs.__name__, signature(theirs), numpys
         names = functions._renamed(numpys, theirs)
-        self._names = names and {found[0]: numpy for numpy, found in names.items()}
+        self._names = names and {cupys: numpy for numpy, cupys in names.items()}
 
     def __call__(self, *arguments, **named):
         if self._names is None:
@@ -289,11 +294,6 @@ class PlayedCupy:
     def __getattr__(self, name):
         return getattr(np, name)
 
-    @staticmethod
-    def copyto(dst, src, casting, where):
-        assert not isinstance(src, list) and not isinstance(where, list)
-        np.copyto(dst, src, casting, True if where is None else where)
-
 
 @pytest.fixture
 def played(monkeypatch):
@@ -301,7 +301,8 @@ def played(monkeypatch):
     monkeypatch.setattr(functions, "on_device_of", lambda x: nullcontext())
     real = functions._theirs
     monkeypatch.setattr(functions, "_theirs",
-                        lambda function: tuple(function if functions._signature(x) is None
+                        lambda function: tuple(function if functions._signature(x) is None else x
+                                               if x is functions._FURTHER.get(function)
                                                else Played(x, function) for x in real(function)))
 
 
@@ -317,7 +318,7 @@ def test_functions_played_by_numpy(played, call):
     """Everything that a GPU is not needed for: the arguments that CuPy's functions get, ours in
     their place, and the results."""
     function, *arguments = call
-    if function.__name__ in NOT_PLAYED or not (function in functions._OWN
+    if function.__name__ in NOT_PLAYED or not (function in functions._INSTEAD
                                                or functions._theirs(function)):
         pytest.skip("ours, or not in CuPy")
     if function is np.take and arguments[-1] == {"mode": "wrap"}:
@@ -366,7 +367,7 @@ def test_what_cupy_lacks_is_refused_before_it_is_asked(played, call):
                           ("cumsum", (0,), {}), ("astype", ("f4",), {"subok": False})])
 def test_methods_played_by_numpy(played, name, arguments, named):
     x = B.astype(int) if name == "choose" else A[0] if name == "searchsorted" else A
-    result = functions.method_by_cupy(x, name, arguments, named)
+    result = functions.method_by_cupy(name, x, *arguments, **named)
     np.testing.assert_array_equal(result, getattr(x, name)(*arguments, **named))
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import copy_context
@@ -51,8 +52,8 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(runtime, "capturing", lambda: False)
     monkeypatch.setattr(cupy, "asarray", on_gpu)
     monkeypatch.setattr(cupy, "asnumpy", on_host)
-    monkeypatch.setattr(hooks, "SWITCH", hooks.Switch())
-    monkeypatch.setattr(patches, "MADE_BY_CHECKS", {})
+    monkeypatch.setattr(hooks, "SWITCH", hooks.Switch("cupy", hooks.PATCHES))
+    monkeypatch.setattr(patches, "MADE_BY_CHECKS", Counter())
     cuteblas.reset_stats()
     yield
     cuteblas.uninstall()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -183,8 +184,8 @@ def on_the_host(monkeypatch):
     for owner, name in ((cupy.ndarray, "__matmul__"), (cupy.ndarray, "dot"),
                         (cupy.matmul, "_try_fastcall_func")):
         monkeypatch.setattr(owner, name, by_cupy, raising=False)
-    monkeypatch.setattr(hooks, "SWITCH", hooks.Switch())
-    monkeypatch.setattr(patches, "MADE_BY_CHECKS", {})
+    monkeypatch.setattr(hooks, "SWITCH", hooks.Switch("cupy", hooks.PATCHES))
+    monkeypatch.setattr(patches, "MADE_BY_CHECKS", Counter())
     at_end = []
     monkeypatch.setattr(atexit, "register", at_end.append)
     monkeypatch.setattr(atexit, "unregister", at_end.remove)

@@ -1,5 +1,4 @@
-"""Functions of the Array API standard, made from their parameters: ours, or those of
-array-api-compat."""
+"""Functions of the Array API standard, made from their parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from ...engines.dispatch import Func, kind_of
 from ...functions import linalg
 from ..devices import CPU, checked_device, copied_to, device_of, made_on
 from ..libraries import leaves, require_one_place
-from ..wrapper import as_given, ndarray, unwrapped
+from ..wrapper import ndarray, unwrapped, wrapped
 from .standard import LISTS
 
 __all__ = ["generated"]
@@ -25,17 +24,7 @@ _OURS = {"": functions, "linalg": linalg}
 
 
 def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Func]:
-    """The functions of a part of the standard.
-
-    Parameters
-    ----------
-    table : mapping of str to str
-        Names of functions, separated by blanks, by their parameters as Python writes them.
-    part : {"", "linalg", "fft"}
-        The part.
-    module : str
-        In which they appear to be defined.
-    """
+    """The functions of a part of the standard; ``table`` has names, by blanks, by parameters."""
     return {name: _function(name, parameters, part, module) for parameters, names in table.items()
             for name in names.split()}
 
@@ -43,21 +32,17 @@ def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Fun
 def _function(name: str, parameters: str, part: str, module: str) -> Func:
     """A function with exactly these parameters, so that Python itself checks calls; it passes on
     what is not the default."""
+    def answer(given: dict[str, Any]) -> Any:
+        positional = given[by_place[0]] if variadic else tuple(map(given.__getitem__, by_place))
+        named = {key: given[key] for key, default in defaults.items() if given[key] is not default}
+        return _answer(part, name, positional, named, "device" in defaults)
+
     # the table is part of this package
-    pattern: Func = eval(f"lambda {parameters}: None", {})
-    kinds = signature(pattern).parameters.values()
-    positional = ", ".join("*" * (p.kind is p.VAR_POSITIONAL) + p.name for p in kinds
-                           if p.kind is not p.KEYWORD_ONLY)
-    named = ", ".join(f"{p.name!r}: {p.name}" for p in kinds if p.kind is p.KEYWORD_ONLY)
+    function: Func = eval(f"lambda {parameters}: answer(locals())", {"answer": answer})
+    kinds = signature(function).parameters.values()
+    by_place = [p.name for p in kinds if p.kind is not p.KEYWORD_ONLY]
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in kinds)
     defaults = {p.name: p.default for p in kinds if p.kind is p.KEYWORD_ONLY}
-
-    def answer(positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        given = {key: value for key, value in named.items() if value is not defaults[key]}
-        return _answer(part, name, positional, given, "device" in defaults)
-
-    comma = "," if positional else ""
-    function = eval(f"lambda {parameters}: answer(({positional}{comma}), {{{named}}})",
-                    {"answer": answer})
     function.__name__ = function.__qualname__ = name
     function.__module__ = module
     function.__doc__ = f"``{name}({parameters})`` of the Array API standard."
@@ -72,9 +57,9 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
     arrays = [x for x in leaves((raw, raw_named)) if kind_of(x) in ("numpy", "cupy")]
     require_one_place(name, arrays)
     here = device_of(arrays[0]) if arrays else checked_device(device) if placed else CPU
-    if arrays and device is not None and (target := checked_device(device)) != here:
-        raw, here = tuple(copied_to(x, target) if kind_of(x) in ("numpy", "cupy") else x
-                          for x in raw), target
+    if arrays and device is not None:
+        here = checked_device(device)
+        raw = tuple(copied_to(x, here) if kind_of(x) in ("numpy", "cupy") else x for x in raw)
     with made_on(here) as library:
         ours = getattr(_OURS.get(part), name, None) if arrays else None
         call = ours or getattr(_compatible(library.__name__, part), name)
@@ -87,7 +72,7 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
                 result = call(*raw, **raw_named)
     if isinstance(result, np.finfo):
         return _FloatInfo(result)
-    result = as_given(result, [x for x in positional if type(x) is ndarray])
+    result = wrapped(result, [x for x in positional if type(x) is ndarray])
     return [*result] if name in LISTS else result
 
 

@@ -31,7 +31,6 @@ def is_choice(x: Any) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Whether an argument is a number that each call passes to the kernel by value."""
     return isinstance(x, int | float | complex | np.generic) and not isinstance(x, bool)
 
 

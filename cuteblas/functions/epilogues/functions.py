@@ -1,4 +1,4 @@
-"""Functions of values that NumPy lacks: on traced values, NumPy and CuPy arrays, and numbers."""
+"""Functions that NumPy lacks, of traced values, NumPy and CuPy arrays, and numbers."""
 
 from __future__ import annotations
 

@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 MOST = 64
-"""Rows and columns of a grid that are drawn, at most; a note under the picture says what is left
-out."""
+"""Rows and columns of a grid that are drawn, at most; a note says what is left out."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One square of a grid."""
-
     lines: tuple[str, ...]
     colour: str
     marked: bool = False
@@ -21,8 +18,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of cells. Lines are drawn at multiples of ``breaks``; a note of a row or a column
-    that begins with ``!`` is a warning; ``notes`` stand under the picture."""
+    """A table of cells with lines at multiples of ``breaks``; a note that begins with ``!``
+    warns."""
 
     title: str
     cells: tuple[tuple[Cell, ...], ...]

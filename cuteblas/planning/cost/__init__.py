@@ -1,10 +1,8 @@
 """The numbers that planners estimate with, and the cards that they were fitted to.
 
-Every time is a sum of clocks of a multiprocessor, bytes at a share of the bandwidth of a device
-copy, and launches; a :class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them. So
-numbers that were fitted on one card stand in for those of another one: its clock, its
-multiprocessors and its bandwidth scale them. ``python -m cuteblas calibrate`` fits them to the card
-at hand. :data:`RANGES` says what each number means, and between which values it is believable.
+Times are clocks of a multiprocessor, bytes at a share of a device copy's bandwidth, and launches;
+a :class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them, so that a card's clock,
+multiprocessors and bandwidth scale another card's numbers. :data:`RANGES` says what is believable.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ _DEFAULT = "NVIDIA H200"
 _VERSION = 2
 
 Numbers = Mapping[str, Mapping[str, float]]
-"""By family and name."""
 
 
 class CostError(ValueError):
@@ -32,22 +29,9 @@ class CostError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What things cost on a card, by family and name: clocks, shares of a rate, or launches, as the
-    names say.
-
-    Attributes
-    ----------
-    device : str
-        The card's name, as its driver gives it.
-    command : str
-        What made the file.
-    numbers : mapping
-        The numbers by family and name.
-    origin : str
-        The file, or ``"shipped"``.
-    about : mapping
-        Versions, and the regret that was measured.
-    """
+    """What things cost on a card, by family and name: clocks, shares of a rate, or launches.
+    ``origin`` is the file or "shipped", ``command`` what made it, ``about`` has versions and
+    regrets."""
 
     device: str
     command: str
@@ -67,7 +51,6 @@ class Costs:
         return self.numbers[family]
 
     def changed(self, changes: Numbers) -> Costs:
-        """These costs with some numbers changed."""
         numbers = {family: dict(own) for family, own in self.numbers.items()}
         for family, own in changes.items():
             if unknown := own.keys() - numbers[family].keys():
@@ -99,16 +82,8 @@ def costs_of(device: str) -> Costs:
 
 
 def costs_from(text: str, name: str) -> Costs:
-    """The costs of a file; what it does not have is an H200's, and what planners do not ask for is
-    left out.
-
-    Parameters
-    ----------
-    text : str
-        Its text.
-    name : str
-        Its name, for messages.
-    """
+    """The costs of a file, completed by an H200's; numbers that no planner asks for are left
+    out."""
     return _completed(_read(text, name, name), default_costs())
 
 
@@ -141,7 +116,6 @@ def _completed(costs: Costs, default: Costs) -> Costs:
 
 
 def written(costs: Costs) -> str:
-    """The text of a file."""
     numbers = {family: {name: float(f"{x:.6g}") for name, x in own.items()}
                for family, own in costs.numbers.items()}
     return json.dumps({"version": _VERSION, "device": costs.device, "command": costs.command,

@@ -1,8 +1,7 @@
-"""Fitting a card's numbers to measured times, and what their choices cost beside the best.
+"""Fitting a card's numbers to measured times, and the regret of their choices.
 
-First least squares of logarithms, by Gauss-Newton steps with damping (Levenberg and Marquardt):
-errors count the more, the nearer a plan is to the best of its problem. Then a random search for
-numbers that choose better among all plans. Numbers stay within what is believable.
+Least squares of logarithms (Levenberg and Marquardt), in which errors near the best plan of a
+problem count more; then a random search for numbers that choose better among all plans.
 """
 
 from __future__ import annotations
@@ -34,21 +33,8 @@ _UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0
 
 @dataclass
 class Measured:
-    """A problem and the times of some of the plans among which planning chooses.
-
-    Attributes
-    ----------
-    name : str
-        The problem, for people.
-    choice : callable
-        Planning's choice for a device.
-    alternatives : list of Alternative
-        The plans.
-    seconds : list of float
-        What each took.
-    all : sequence of Alternative
-        Those that were not measured too.
-    """
+    """A problem and the times of some of its plans; ``all`` has those that were not measured
+    too."""
 
     name: str
     choice: Callable[[DeviceInfo], Alternative]
@@ -58,7 +44,6 @@ class Measured:
 
     @property
     def best(self) -> float:
-        """The least of the times."""
         return min(self.seconds)
 
     @property
@@ -69,26 +54,21 @@ class Measured:
 
     @property
     def fastest(self) -> Alternative:
-        """The plan that took it."""
+        """The plan of the least time."""
         return self.alternatives[self.seconds.index(self.best)]
 
     def add(self, alternative: Alternative, seconds: float) -> None:
-        """Note a time."""
         self.alternatives.append(alternative)
         self.seconds.append(seconds)
 
     def taken(self, alternative: Alternative) -> float | None:
-        """What a plan took, if it was measured."""
+        """The time of a plan, if it was measured."""
         return next((x for each, x in zip(self.alternatives, self.seconds, strict=True)
                      if str(each) == str(alternative)), None)
 
 
 class Regret(NamedTuple):
-    """How much longer planning's choice took than the best plan that was measured: 0 if it is that
-    one.
-
-    ``regret`` is ``None`` if the choice was not measured.
-    """
+    """How much longer the choice took than the best measured plan; ``None`` if not measured."""
 
     name: str
     choice: Alternative
@@ -104,17 +84,7 @@ def regrets(problems: Sequence[Measured], device: DeviceInfo) -> Iterator[Regret
 
 
 def fit(problems: Sequence[Measured], device: DeviceInfo, tries: int = _TRIES) -> Costs:
-    """The numbers with which estimates come nearest to measured times, and choices to the best.
-
-    Parameters
-    ----------
-    problems : sequence of Measured
-        The times.
-    device : DeviceInfo
-        Where they were taken; the fit begins with its numbers.
-    tries : int
-        Random steps of the search.
-    """
+    """The numbers whose estimates are nearest to times, and choices to the best plans."""
     everything = _Estimates(problems, device)
     start = _clipped(np.log([device.fitted[family][name] for family, name in _NUMBERS]))
     at = _least_squares(everything, start)
@@ -136,16 +106,14 @@ def _clipped(at: np.ndarray) -> np.ndarray:
 
 
 class _Group(NamedTuple):
-    """Alternatives whose counts have the same kinds, as arrays, and the problems that they belong
-    to."""
+    """Alternatives with the same kinds of counts, as arrays, and the problems they belong to."""
 
     work: Any
     rows: np.ndarray
 
 
 class _Estimates:
-    """The estimates of all plans as functions of logarithms of numbers: measured plans first, those
-    of a problem together."""
+    """Estimates of all plans by logarithms of numbers: measured plans first, by problem."""
 
     def __init__(self, problems: Sequence[Measured], device: DeviceInfo):
         self.device, self.problems = device, problems
@@ -167,7 +135,6 @@ class _Estimates:
                                np.array([row for row, _work in own])) for own in counted.values()]
 
     def of(self, rows: np.ndarray) -> _Estimates:
-        """Those of some plans."""
         part, new = object.__new__(_Estimates), np.full(len(self.problem), -1)
         new[rows] = np.arange(len(rows))
         part.device, part.problems = self.device, self.problems
@@ -183,14 +150,12 @@ class _Estimates:
         return part
 
     def costs(self, at: np.ndarray) -> Costs:
-        """The numbers."""
         changes: dict[str, dict[str, float]] = defaultdict(dict)
         for (family, name), x in zip(_NUMBERS, at, strict=True):
             changes[family][name] = float(np.exp(x))
         return self.device.fitted.changed(changes)
 
     def seconds(self, at: np.ndarray) -> np.ndarray:
-        """The estimates."""
         device, found = replace(self.device, costs=self.costs(at)), np.zeros(len(self.problem))
         for work, rows in self._groups:
             np.add.at(found, rows, work.seconds(device))
@@ -204,7 +169,6 @@ def _stacked(works: Sequence[Any]) -> Any:
 
 
 def _least_squares(everything: _Estimates, start: np.ndarray) -> np.ndarray:
-    """Levenberg and Marquardt's method on logarithms of numbers and times."""
     estimates = everything.of(np.flatnonzero(np.isfinite(everything.measured)))
     at, goal, nearness = start.copy(), np.log(estimates.measured), np.minimum(1, estimates.best / estimates.measured)
 
@@ -242,8 +206,7 @@ def _least_squares(everything: _Estimates, start: np.ndarray) -> np.ndarray:
 
 def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers: np.ndarray,
                     tries: int) -> np.ndarray:
-    """Some numbers so that choices are nearer to the best plans, by random steps of a few of them
-    at a time."""
+    """Numbers whose choices are nearer to the best plans, by random steps of a few at a time."""
     starts = np.flatnonzero(np.diff(everything.problem, prepend=-1))
     near = np.zeros(len(everything.problem), bool)
     for seconds in map(everything.seconds, begin):

@@ -1,5 +1,4 @@
-"""Plans on ``gemm_batched``: many small matrices in a block, and how a thread has a part of one, or
-some."""
+"""Plans on ``gemm_batched``: many small matrices in a block."""
 
 from __future__ import annotations
 
@@ -76,15 +75,13 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _cut(p: GemmProblem) -> GemmProblem:
-    """The problem with rows of C in parts where they are too many, or else columns: so a B that
-    matrices share is read for many rows. Where both are too many, as many parts would be read as
-    there are blocks of C."""
+    """The problem with rows of C in parts where there are too many, else columns: a B that
+    matrices share is read for many rows."""
     return transposed(_cut_rows(transposed(p))) if p.m <= _MOST else _cut_rows(p)
 
 
 def _cut_rows(p: GemmProblem) -> GemmProblem:
-    """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole
-    words: B is the same for them."""
+    """The problem with an innermost batch mode that counts parts of the rows, of whole words."""
     parts = [d for d in divisors(p.m, _MOST) if d >= _LEAST_PART
              and d * p.a.item % _WORD == 0]
     if p.m <= _MOST or not parts:
@@ -105,20 +102,8 @@ def _flat_stride(operand: Operand, batch: tuple[int, ...]) -> int | None:
 
 
 class _Matrices:
-    """A, B or C of a batch.
-
-    Attributes
-    ----------
-    operand, extents : Operand, tuple of int
-        One of its matrices.
-    count, item : int
-        Matrices of the batch, and bytes of an element.
-    order : tuple of int
-        The modes, that of the smallest stride first, with the matrices unless they share the
-        operand; of one element everywhere, the rows.
-    run : int
-        How many of them follow each other without gaps.
-    """
+    """A, B or C of a batch. ``order`` has modes, smallest stride first, with the matrices unless
+    they share the operand; ``run`` of them follow each other without gaps."""
 
     def __init__(self, operand: Operand, extents: Pair, p: GemmProblem):
         self.operand, self.extents, self.count = operand, extents, p.matrices
@@ -148,23 +133,19 @@ class _Matrices:
         return MATRICES not in self.order[:-1]
 
     def along(self, mode: int) -> bool:
-        """Whether a mode is the innermost one."""
         return self.order[0] == mode
 
     def with_matrices_last(self) -> _Matrices:
-        """This operand with its matrices as the outermost mode, whatever their stride."""
+        """This operand with its matrices as the outermost mode."""
         found = copy(self)
         found.order, found.run = (*(q for q in self.order if q != MATRICES), MATRICES), 0
         return found
 
     def box(self, matrices: int) -> Box:
-        """The extents of a block's part."""
         return *self.extents, matrices
 
     def side(self, matrices: int, pads: Pads = (0, 0), most: int = VECTOR_BYTES) -> BatchedSide:
-        """It with so many elements between rows, and between matrices, in shared memory, and the
-        widest vectors then.
-        """
+        """Its side with these pads in shared memory, and the widest vectors then."""
         box, order, run, operand = self.box(matrices), self.order, self.run, self.operand
         held, step = [0, 0, 0], 1
         for i, q in enumerate(order):
@@ -187,9 +168,7 @@ class _Matrices:
                                        *multiples))
 
     def pads(self, matrices: int, unit: int) -> Iterator[Pads]:
-        """Distances to try between rows, and between matrices, in shared memory: none, or so many
-        elements.
-        """
+        """Pads to try between rows, and between matrices, in shared memory."""
         box, order = self.box(matrices), self.order
         rows = len(order) == 3 and box[order[0]] % unit == 0
         apart = len(order) > 1 and prod(box[q] for q in order[:-1]) % unit == 0
@@ -197,15 +176,15 @@ class _Matrices:
 
 
 def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
-    """Of the lanes of a warp, those of a thread of a matrix along M, N and K, and the matrix."""
+    """For each lane of a warp, its thread of a matrix along M, N and K, and the matrix."""
     (tm, tn), lanes = tile.across, range(min(_WARP, tile.multiplying))
     return [(lane // tn % tm, lane % tn, lane // (tn * tm) % tile.depth,
              lane // (tn * tm * tile.depth)) for lane in lanes]
 
 
 def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> Pair:
-    """Wavefronts in which a warp loads all that it needs of an operand, and how many loads these
-    are."""
+    """Wavefronts in which a warp loads all that it needs of an operand, and the number of
+    loads."""
     along, inner, each = held
     item, places = x.item, _places(tile)
     if tile.whole:
@@ -226,14 +205,13 @@ def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) 
 
 
 def _multiplies_bytes(p: GemmProblem) -> bool:
-    """Whether sums of products of signed bytes in 32 bits are those that are asked for: of as many
-    bits, or exact ones."""
+    """Whether 32-bit sums of signed bytes are those that are asked for."""
     types = p.a.dtype, p.b.dtype, p.accumulator
     return types == ("int8", "int8", "int32") or all(dtype(name).bytes == 1 for name in types)
 
 
 def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator[BatchedTile]:
-    """Ways in which threads share a matrix, or have whole ones, for one matrix in a block."""
+    """How threads share a matrix, or have whole ones, for one matrix in a block."""
     words = max(1, p.sum_bytes // _WORD)
     registers = p.m * p.n * words + sum(prod(x.extents) * max(1, x.item // _WORD) for x in (a, b))
     if registers <= _WORDS and all(x.outermost for x in (a, b, c)):
@@ -264,8 +242,7 @@ def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator
 
 
 def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
-    """Instructions that a thread issues, which loads so often from shared memory; those that take
-    two clocks count twice."""
+    """Instructions of a thread; those that take two clocks count twice."""
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     each = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 2 if sums.kind == "b" else 1
     slower = 2 if sums.part.bytes == 8 or sums.is_integer else 1
@@ -280,8 +257,7 @@ def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
 
 
 class _Priced(NamedTuple):
-    """A tile, what its blocks take, all of them and one for each matrix, and distances in shared
-    memory."""
+    """A tile, costs of its block and of each matrix, and pads in shared memory."""
 
     cost: float
     of_matrix: float
@@ -291,9 +267,7 @@ class _Priced(NamedTuple):
 
 def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matrices],
             multiprocessors: int) -> _Priced:
-    """A tile with as many matrices as the threads of a block can have, as fit, and as leave blocks
-    for all multiprocessors.
-    """
+    """A tile with as many matrices as fit, and as leave blocks for all multiprocessors."""
     count, sums = p.matrices, p.sum_bytes
     own = sum(prod(x.extents) * x.item for x in operands if any(x.operand.batch_strides))
     each, bytes_of_one = prod(one.across) * one.depth, max(own, p.m * p.n * sums)
@@ -328,8 +302,7 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
 
 @lru_cache(maxsize=4096)
 def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, float]:
-    """The tile with the least clocks, and the distances in shared memory with the fewest
-    wavefronts; and what a block takes on a multiprocessor with many of them."""
+    """The tile of the least clocks, with pads of the fewest wavefronts, and a block's clocks."""
     p = _cut(p)
     a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, p.shape))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
@@ -355,8 +328,8 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
 
 
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
-    """C, whose sums go through shared memory in their own type: a vector of them is one of C,
-    without conflicts."""
+    """C, whose sums go through shared memory in their own type, a vector of C's without
+    conflicts."""
     sums = _QUAD if tile.words else p.sum_bytes
     most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
     unit = max(VECTOR_BYTES // sums, most // c.item)
@@ -380,7 +353,6 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfig]]:
-    """The one way, and what it does."""
     config, clocks = _configured(p, device.multiprocessors)
     tile = config.tile
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides),

@@ -1,5 +1,4 @@
-"""From a GEMM problem to a plan: the kernel families, one row each, of which that with the least
-estimate computes it."""
+"""From a GEMM problem to a plan: a row for each kernel family; the least estimate computes it."""
 
 from __future__ import annotations
 
@@ -33,9 +32,7 @@ __all__ = ["FAMILIES", "PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_g
            "plan_of"]
 
 PRECISIONS = (*NATIVE_PRECISIONS, *FORMATS, "tf32", "modular")
-"""What ``precision=`` may be: the fastest algorithm that is not less accurate than native
-arithmetic, native arithmetic, or an algorithm by name. ``"tf32"``, one product of float32 rounded
-to 11 bits, is the only one that may be less accurate."""
+"""What ``precision=`` may be; only "tf32" may be less accurate than native arithmetic ("ieee")."""
 
 # Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee"
 # holds.
@@ -51,14 +48,12 @@ _REREAD = ("gemm_batched", "reduce")  # families that count elements which broad
 
 
 def _timed(row: Family, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """The alternatives of a family; none is expected to take less than its traffic and most of its
-    multiply-adds do."""
+    """A family's alternatives, no faster than their traffic and most of their multiply-adds."""
     return row.alternatives(problem, device, _floor(problem, row, device)[0])
 
 
 def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[float, float]:
-    """Clocks that the multiply-adds of a problem take at least, and seconds that no plan is
-    expected to be faster than."""
+    """Clocks of multiply-adds at least, and seconds that no plan is expected to beat."""
     floor = floor_of(problem, family.name, device)
     moving = 0.0 if family.name in _REREAD else memory_seconds(floor.bytes, device)
     return _OF_FLOOR * floor.arithmetic_s * device.clock_hz, max(_OF_FLOOR * floor.arithmetic_s,
@@ -156,7 +151,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 
 def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan of the fastest of some families whose workspace is within the limit."""
+    """The fastest plan of some families whose workspace is within the limit."""
     fastest = [min((x.seconds(device), index, i, x)
                    for i, x in enumerate(_timed(row, problem, device)))
                for index, row in enumerate(rows)]
@@ -174,17 +169,14 @@ def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceIn
 
 
 def plan_of(choice: Alternative) -> Plan:
-    """The plan of an alternative, with its counts and the time of them."""
     return _noted(_estimated(choice.plan(), choice))
 
 
 def _estimated(plan: Plan, choice: Alternative) -> Plan:
-    """A plan with the counts of an alternative, and the time of them."""
     return replace(plan, seconds=choice.seconds(plan.device), works=choice.works)
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
-    """The families that compute a problem."""
     rows, refused = list[Family](), f"{problem.variant} does not support it"
     for row in FAMILIES:
         if problem.precision in row.precisions and problem.variant in (None, row.name):
@@ -197,8 +189,8 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 
 
 def _noted(plan: Plan, over: str = "") -> Plan:
-    """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps
-    tensor cores from being used."""
+    """A plan that says why a faster family is not taken: workspace, or what tensor cores
+    refuse."""
     problem, device = plan.problem, plan.device
     if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
             and plan.family in ("gemm_mma", "gemm_simt"):
@@ -212,11 +204,9 @@ def _noted(plan: Plan, over: str = "") -> Plan:
 
 
 def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
-    """The plan of one triangle of C; ``None`` if this has to be planned as any other product.
-
-    Both triangles are all of C, and planned so where that is estimated to be faster and as
-    symmetric. One is computed in one piece.
-    """
+    """The plan of one triangle of C; ``None`` if it is planned as all of C."""
+    # Both triangles are planned as all of C where that is faster and as symmetric. One is computed
+    # in one piece.
     limited, native = device.workspace_limit is not None, FAMILIES[-1:]
     if problem.triangle != "both":
         return _within_limit(native, problem, device) if limited else None
@@ -234,11 +224,8 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
-    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes
-    on a device without a limit.
-
-    Families whose floor is above an estimate that was found already are not asked.
-    """
+    """The alternative of the least estimate, without a workspace limit."""
+    # Families whose floor is above an estimate that was found already are not asked.
     floors = [(_floor(problem, row, device)[1], index, row)
               for index, row in enumerate(_rows(problem, device))]
     found: list[tuple[float, int, int, Alternative]] = []
@@ -251,16 +238,7 @@ def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All plans among which :func:`plan_gemm` chooses, of every family that is accurate enough, for
-    a device without a limit.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute, with elements.
-    device : DeviceInfo
-        The device to plan for.
-    """
+    """The plans of every family that is accurate enough, without a workspace limit."""
     for row in _rows(problem, device):
         yield from _timed(row, problem, device)
 

@@ -1,5 +1,4 @@
-"""Dot products: a product with one row and one column, or a batch of them, as a reduction of the
-products of elements."""
+"""Dot products, or a batch of them, as a reduction of the products of elements."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
 
 
 def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
-    """The reduction along K, and the roles of X and Y: X is the operand whose elements are closer
-    together."""
+    """The reduction along K, and the roles of X, whose elements are closer together, and Y."""
     def scattered(x: Operand) -> tuple[bool, int]:
         steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides),
                                         strict=True) if n > 1]
@@ -40,7 +38,6 @@ def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
-    """The one way."""
     yield Choice(None, 1, p.k, 1, reducing(_reduction(p)[0], device), "dot products")
 
 

@@ -1,9 +1,4 @@
-"""Choices, alternatives and plans of all families of kernels, and products split along K: slices
-into a workspace, then added in order.
-
-A family says what it refuses, in which order it writes C, what there is to choose among, and which
-launches make a choice come true.
-"""
+"""Choices, alternatives and plans of all families, and slices of K that are added in order."""
 
 from __future__ import annotations
 
@@ -41,7 +36,7 @@ NATIVE_PRECISIONS = ("auto", "ieee")
 
 
 def why_not_plain(p: GemmProblem) -> str | None:
-    """Why a problem is none of native arithmetic that writes all of C; ``None`` if it is one."""
+    """Why a problem is not one of native arithmetic that writes all of C, else ``None``."""
     if p.triangle:
         return "it writes all of C, not a triangle"
     if p.digits != 1:
@@ -51,21 +46,7 @@ def why_not_plain(p: GemmProblem) -> str | None:
 
 
 class Made(NamedTuple):
-    """The launches of a choice, and what its plan says of them.
-
-    Attributes
-    ----------
-    launches : tuple of Launch
-        In order.
-    workspace_bytes : int
-        Scratch memory that they share.
-    reason : str
-        Why the kernel, its tile and its launches are as they are.
-    config : object, optional
-        The configuration that a plan shows, if that is not the choice.
-    fallback : str
-        What the device uses where elements do not allow this.
-    """
+    """The launches of a choice, and what its plan says of them."""
 
     launches: tuple[Launch, ...]
     workspace_bytes: int
@@ -76,23 +57,9 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """A way to compute products.
-
-    Attributes
-    ----------
-    name : str
-        The kernel family.
-    why_not : callable
-        Why it does not compute a problem on a device, or ``None`` if it does.
-    tilings : callable
-        The choices for a problem that :attr:`facing` returned, each with its work.
-    made : callable
-        Of such a problem, a device and a choice: what computes it.
-    facing : callable
-        The problem with C in the order in which the kernel writes it.
-    precisions : tuple of str
-        Those of :data:`~cuteblas.planning.gemm.dispatch.PRECISIONS` for which it may be taken.
-    """
+    """A way to compute products. ``tilings`` are the choices for a problem that ``facing`` has put
+    in the order in which the kernel writes C; ``made`` computes one; ``precisions`` may take
+    it."""
 
     name: str
     why_not: Callable[[GemmProblem, DeviceInfo], str | None]
@@ -102,36 +69,21 @@ class Family:
     precisions: tuple[str, ...] = NATIVE_PRECISIONS
 
     def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
-        """What there is to choose among."""
         return self.tilings(self.facing(problem).problem, device)
 
     def seconds(self, problem: GemmProblem, device: DeviceInfo) -> float:
-        """The estimated time of :meth:`plan`."""
         return least(self.choices(problem, device), device).work.seconds(device)
 
     def alternatives(self, problem: GemmProblem, device: DeviceInfo,
                      floor: float = 0.0) -> Iterator[Alternative]:
-        """The plans on a device without a limit, each with its work; none does all multiply-adds in
-        fewer clocks than ``floor``."""
+        """The plans without a workspace limit; none needs fewer clocks than ``floor``."""
         for choice in self.choices(problem, device):
             yield Alternative(self.name, choice.name or str(choice), (choice.work,),
                               partial(self.planned, problem, device, choice), floor)
 
     def plan(self, problem: GemmProblem, device: DeviceInfo, choice: Choice | None = None,
              **own: Any) -> Plan:
-        """The plan of a problem within a device's limit of the workspace.
-
-        Parameters
-        ----------
-        problem : GemmProblem
-            What to compute; no extent of the result is 0.
-        device : DeviceInfo
-            The device to plan for.
-        choice : Choice, optional
-            Overrules that of the least estimated time.
-        **own
-            What the family's ``made`` takes beside these.
-        """
+        """The plan within the workspace limit; ``choice`` overrules that of the least estimate."""
         if refused := self.why_not(problem, device):
             raise ValueError(f"{self.name} cannot compute this: {refused}")
         return self.planned(problem, device,
@@ -139,7 +91,7 @@ class Family:
 
     def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
                 **own: Any) -> Plan:
-        """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
+        """The plan of a choice for a problem that ``why_not`` does not refuse."""
         made = self.made(self.facing(problem), device, choice, **own)
         seconds = None if choice.work is UNCOUNTED else choice.work.seconds(device)
         return Plan(problem, device, self.name, made.config or choice, made.launches,
@@ -147,13 +99,13 @@ class Family:
 
 
 MIN_SLICE = 128
-"""A slice of K is at least this deep."""
+"""The least depth of a slice of K."""
 
 _MOST_BYTES = 64 << 20
 _MOST_ADDING = 64              # threads that add the slices of an element
 
 UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
-"""Of what a caller chose."""
+"""The work of what a caller chose."""
 
 
 Tile = TypeVar("Tile")
@@ -161,24 +113,8 @@ Tile = TypeVar("Tile")
 
 @dataclass(frozen=True)
 class Choice(Generic[Tile]):
-    """A tile, how many slices of which depth K is split into, and the estimated time.
-
-    Attributes
-    ----------
-    tile : TileShape or MmaTile
-        The tile.
-    slices, chunk : int
-        Number of slices of K and the depth of each.
-    blocks : int
-        Blocks of the grid.
-    work : Work
-        Of the launches, as counted, if planning chose them.
-    name : str
-        What distinguishes it within its family; by default its tile and slices.
-    divided : int
-        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
-        whole tiles.
-    """
+    """A tile and slices of K, each ``chunk`` deep; ``divided`` tiles have their K between
+    blocks."""
 
     tile: Tile
     slices: int
@@ -199,18 +135,16 @@ class Choice(Generic[Tile]):
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:
-    """An operand with one more batch mode, outermost."""
     return replace(operand, batch_strides=(stride, *operand.batch_strides))
 
 
 def _slice_of_workspace(p: GemmProblem) -> Operand:
-    """C with slices as one more batch mode, outermost: each slice M-major."""
+    """C with slices as the outermost batch mode, each M-major."""
     strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
     return Operand(p.accumulator, (1, p.m), (slice_stride, *reversed(strides)))
 
 
 def most_workspace(device: DeviceInfo) -> int:
-    """Bytes that slices may take."""
     return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES,
                                                                   device.workspace_limit)
 
@@ -226,8 +160,7 @@ def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
-    """The product of every slice of K, which begins ``chunk`` after the one before, into the
-    workspace; also of a triangle all."""
+    """The product of every slice of K, ``chunk`` apart, into the workspace; all of a triangle."""
     return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]),
                    b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p),
                    batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator,
@@ -235,14 +168,12 @@ def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
 
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
-    """Size of the workspace."""
     return count * p.outputs * p.sum_bytes
 
 
 def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident: int,
                    device: DeviceInfo, launches: int = 1) -> tuple[int, dict[str, Any]]:
-    """Blocks that multiply slices of such a depth, of which a multiprocessor has so many at once,
-    and what they do beside multiplying."""
+    """Blocks that multiply slices, and what they do beside multiplying."""
     blocks, outputs = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.outputs
     item = p.c.item if slices == 1 else p.sum_bytes
     turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
@@ -253,8 +184,7 @@ def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident:
 
 
 def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
-    """Bytes of sums, a tile of 64 rows for each warpgroup, and of its flags, where blocks divide
-    tiles."""
+    """Bytes of sums, 64 rows a warpgroup, and of flags, where blocks divide tiles."""
     warpgroups = groups * device.multiprocessors
     return 4 * 64 * columns * warpgroups, 4 * warpgroups
 
@@ -269,12 +199,9 @@ def in_slices(
     along: int = 1,
     step: int = 0
 ) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace
-    that they share.
-
-    ``multiply`` launches a product whose A, B and C are in the memory of roles. Slices begin
-    ``step`` elements of K apart, by default a chunk.
-    """
+    """The launches of a product or of slices and their sum, and workspace bytes."""
+    # ``multiply`` launches a product whose operands are in the memory of roles. Slices begin
+    # ``step`` elements of K apart, by default a chunk.
     if choice.slices == 1:
         return (multiply(p, roles),), 0
     parts = multiply(sliced(p, choice.slices, step or choice.chunk), {**roles, "C": "workspace"})
@@ -287,7 +214,6 @@ def adding_threads(slices: int) -> int:
 
 
 def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
-    """The launch that adds the slices, by one or several threads for each element."""
     partial = operand_span(_slice_of_workspace(p), p.shape, (count, *p.batch))
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
                          max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,

@@ -1,9 +1,6 @@
-"""Many differently sized products in one launch: a common kernel, and the table from which its
-blocks read what to compute.
+"""Products of any sizes in one launch: a kernel for each set of types, and a table of the rest.
 
-Products of the same types share a kernel. It fixes what they have in common (which strides are 1,
-how wide vectors are, what is known of alpha and beta); all else is in the table. Products of
-different types, or conjugated differently, take a launch each.
+The kernel fixes which strides are 1, vector widths and what is known of alpha and beta.
 """
 
 from __future__ import annotations
@@ -56,20 +53,8 @@ _BUSY = 16          # launches: a product that keeps a device busy for so long s
 
 @dataclass(frozen=True)
 class Member:
-    """One product of a table: a row.
-
-    Attributes
-    ----------
-    index : int
-        Which problem it belongs to.
-    problem : GemmProblem
-        The product, without batch modes, perhaps as C^T = B A^T.
-    roles : tuple of str
-        Roles of its A and B.
-    offsets : tuple of (str, int)
-        The offsets of its matrices from those of the problem, in bytes, by role: an index of a
-        batch.
-    """
+    """One product of a table, without batch modes, perhaps as C^T = B A^T; ``offsets`` are bytes
+    by role."""
 
     index: int
     problem: GemmProblem
@@ -79,27 +64,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Part:
-    """What one launch computes.
-
-    Attributes
-    ----------
-    kernel : GeneratedKernel
-        The kernel.
-    family : str
-        Its family.
-    tile : TileShape or MmaTile
-        Its tile.
-    members : tuple of Member
-        The rows.
-    first : tuple of int
-        The words before the rows: the blocks before those of each member.
-    start, row_words : int
-        Where its part of the table starts, and how long a row is, in words.
-    blocks : int
-        Blocks of all members.
-    seconds : float
-        The estimated time.
-    """
+    """What one launch computes; ``first`` has the blocks before those of each member, ``start``
+    and ``row_words`` are 64-bit words of the table."""
 
     kernel: GeneratedKernel
     family: str
@@ -113,18 +79,16 @@ class Part:
 
     @property
     def entries(self) -> int:
-        """How many words come before the rows."""
         return len(self.first)
 
     @property
     def end(self) -> int:
-        """Where the next part starts."""
         used = self.start + self.entries + len(self.members) * self.row_words
         return aligned(used * WORD_BYTES) // WORD_BYTES
 
 
 class Address(NamedTuple):
-    """A word of a table that holds an address: that of a role of a problem, some bytes further."""
+    """A word of a table: the address of a problem's role, some bytes further."""
 
     word: int
     problem: int
@@ -133,7 +97,7 @@ class Address(NamedTuple):
 
 
 class Number(NamedTuple):
-    """Words of a table that hold a number that a call passes to a problem, and its type."""
+    """Words of a table with a number that a call passes to a problem."""
 
     word: int
     bytes: int
@@ -142,7 +106,6 @@ class Number(NamedTuple):
     name: str
 
     def write(self, table: np.ndarray, value: Any) -> None:
-        """Store it."""
         table[self.word:self.word + max(1, self.bytes // WORD_BYTES)].view(self.dtype)[0] = value
 
 
@@ -156,14 +119,6 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupedChoice:
-    """How a group of products is computed.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        The launches.
-    """
-
     parts: tuple[Part, ...]
 
     @property
@@ -173,7 +128,6 @@ class GroupedChoice:
 
     @cached_property
     def form(self) -> Form:
-        """The table without the values of calls."""
         blank = np.zeros(self.table_words, np.int64)
         addresses: list[Address] = []
         numbers: list[Number] = []
@@ -202,22 +156,7 @@ class GroupedChoice:
 
 # -- the values of a call --------------------------------------------------------------------------
 def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """The table for a call of a plan that :func:`plan_grouped` made.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    values : sequence of mapping
-        For each problem what its roles stand for: addresses of ``a``, ``b``, ``c`` and of the
-        matrices of an epilogue; numbers for ``alpha`` and ``beta`` where the problem knows only
-        that they are values, and for those of an epilogue.
-
-    Returns
-    -------
-    numpy.ndarray
-        64-bit integers, to be copied into device memory; its address has the role ``table``.
-    """
+    """The 64-bit words of a plan's table, from addresses and numbers by role for each problem."""
     problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr,assignment]
     if len(values) != len(problems):
         raise ValueError(
@@ -249,21 +188,7 @@ def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
 # -- plans -----------------------------------------------------------------------------------------
 @lru_cache(maxsize=256)
 def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
-    """Plan a group of products.
-
-    Parameters
-    ----------
-    problem : GroupedProblem
-        What to compute.
-    device : DeviceInfo
-        The device to plan for.
-
-    Returns
-    -------
-    Plan
-        Its launches take the address of role ``table``; :func:`table_of` makes it from the values
-        of a call.
-    """
+    """Plan a group of products; launches take the address of role ``table`` (:func:`table_of`)."""
     groups: dict[tuple, list[Member]] = {}
     for index, p in enumerate(problem.problems):
         if refusal := _refusal(p):
@@ -302,8 +227,7 @@ def _refusal(p: GemmProblem) -> str | None:
 
 
 def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a product cannot be one of a group, or is faster on its own; ``None`` if it should be
-    one."""
+    """Why a product is not one of a group, or is faster on its own, else ``None``."""
     if (refusal := _refusal(p)) is not None or 0 in (p.m, p.n, *p.batch):
         return refusal
     if p.matrices > _MOST_MEMBERS:
@@ -333,11 +257,9 @@ def _blocks(p: GemmProblem, tile: Any) -> int:
 
 
 def _meet(problems: Sequence[GemmProblem]) -> GemmProblem:
-    """A product that is read and written as all of these can be.
-
-    Its extents and strides divide theirs, but for those that are 1 where not all are; strides of
-    modes of extent 1 do not count.
-    """
+    """A product that is read and written as all of these can be."""
+    # Its extents and strides divide theirs, but for strides that are 1 where not all are; strides
+    # of modes of extent 1 do not count.
     every = dict[str, list[Operand]]()
     for p in problems:
         with_matrices(p, lambda role, x: every.setdefault(role, []).append(x) or x)  # type: ignore[func-returns-value]
@@ -375,22 +297,21 @@ def _key(family: _Simt, p: GemmProblem) -> tuple:
 
 
 def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
-    """Half precision goes to tensor cores; products without terms go where those with terms go."""
+    """Half precision goes to tensor cores; empty sums go where others go."""
     whole = replace(p, k=max(1, p.k), alpha="one" if p.alpha == "zero" else p.alpha)
     return _Mma() if dtype(p.a.dtype).is_stored and why_not_mma(whole, device) is None else _Simt()
 
 
 class _Choice(NamedTuple):
-    """A tile, what multiplying one of so many steps of K does, and blocks that a multiprocessor has
-    at once."""
+    """A tile, what multiplying one of ``steps`` does, and blocks that a multiprocessor has at
+    once."""
 
     tile: Any
     of_depth: Callable[[int], Work]
     resident: int
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of a launch: of all blocks, as if each had as much to do, or of the
-        longest one alone."""
+        """The estimated time: of all blocks, evenly, or of the longest one alone."""
         tile, blocks = self.tile, [_blocks(member.problem, self.tile) for member in members]
         depths, moved = [member.problem.depth
                          for member in members], sum(compulsory_bytes(x.problem) for x in members)
@@ -413,7 +334,6 @@ class _Simt:
     run_mode = 0
 
     def oriented(self, member: Member) -> Member:
-        """A product as the kernel writes C best."""
         p = member.problem
         runs, across = (p.c.strides[mode] == 1 or p.shape[mode] <= 1
                         for mode in (self.run_mode, 1 - self.run_mode))
@@ -421,7 +341,6 @@ class _Simt:
                                                          roles=member.roles[::-1])
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
-        """The tiles."""
         p = _meet([member.problem for member in members])
         a, b = p.map_inputs(simt_access)
         accumulator = dtype(p.accumulator)
@@ -434,8 +353,7 @@ class _Simt:
                           partial(simt_work, p, t, a=a, b=b, device=device), resident_blocks(t))
 
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
-        """The kernel with a tile for products that meet in one, whose offsets reach so many
-        elements."""
+        """The kernel for products that meet in ``p``, whose offsets are below ``reach``."""
         a, b = p.map_inputs(simt_access)
         c = simt_access(p.c, p.shape, tile.values[0])
         return gemm_simt(specialised(SimtConfig, p, c, reach, 0, tile=tile, a=a, b=b, grouped=True))
@@ -443,13 +361,10 @@ class _Simt:
 
 @dataclass(frozen=True)
 class _Mma(_Simt):
-    """Products on warp-level tensor cores, C N-major where it can be."""
-
     name = "gemm_mma"
     run_mode = 1
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
-        """The tiles."""
         atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
         for tile in mma_tiles(atom, device):
@@ -457,7 +372,6 @@ class _Mma(_Simt):
                           resident_on_mma(tile, device))
 
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
-        """The kernel with a tile."""
         a, b = p.map_inputs(vector_access)
         c = vector_access(p.c, p.shape, 2 * p.c.item)
         c = c if c.unit == 1 else replace(c, width=1)
@@ -466,7 +380,6 @@ class _Mma(_Simt):
 
 
 def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
-    """The launch of products that share a kernel."""
     seconds, tile = min(((choice.seconds(members, device), choice.tile)
                          for choice in family.choices(members, device)), key=itemgetter(0))
     problems = [member.problem for member in members]

@@ -1,4 +1,4 @@
-"""Whether a GEMM can run on warp-level tensor cores, and the plan if it can."""
+"""Plans on warp-level tensor cores."""
 
 from __future__ import annotations
 
@@ -122,12 +122,9 @@ _WIDE_SHAPES: dict[tuple[str, str], _Shapes] = {
 
 @lru_cache(maxsize=1024)
 def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words
-    that cover them.
-
-    The first word of a row may hold what is before it, which is memory of the array where none of
-    its rows is before its first one and that one begins at a word.
-    """
+    """How ``gemm_mma`` reads an operand: rows of 2 bytes that begin anywhere by covering words."""
+    # The first word of a row may hold what is before it, which is the array's memory if no row is
+    # before its first one and that one begins at a word.
     access = vector_access(operand, extents)
     anywhere = access.unit is not None and access.width * operand.item == _LEAST_COPIED // 2
     forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides,
@@ -143,8 +140,8 @@ def _by_words(p: GemmProblem) -> bool:
 
 
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
-    """Whether C goes to its rows by way of shared memory: by words, or by elements where threads
-    cannot write pairs."""
+    """Whether C is written by rows through shared memory: by words, or where pairs are
+    impossible."""
     item, room = p.c.item, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
     elements = _LEAST_COPIED <= item < VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
     return room and (_by_words(p) or (elements and vector_access(p.c, p.shape,
@@ -210,36 +207,31 @@ def is_thin(tile: MmaTile) -> bool:
 
 
 def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
-    """A tile as a row of the tables of shapes."""
     return tile.m, tile.n, *tile.warps, tile.min_blocks
 
 
 def _thin_step(atom: MmaAtom) -> int:
-    """The step along K of such tiles: a line, or two instructions if they need more."""
+    """The step along K of thin tiles: a line, or two instructions if they need more."""
     return max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
 
 
 def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
-    """The tiles for products with few columns or rows, with no more stages than the depth has use
-    for."""
+    """Tiles for few columns or rows, with no more stages than the depth has use for."""
     return _by_lines(_THIN_SHAPES.get(atom.element, ()), atom, device, depth)
 
 
 def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
-    """Those beside them for operands that are read by covering words, in matrices of a batch or
-    with few columns or rows."""
+    """Tiles for operands read by covering words, of a batch or with few columns or rows."""
     return _by_lines(_COVERED_SHAPES, atom, device, depth)
 
 
 def _by_lines(shapes: _Shapes, atom: MmaAtom, device: DeviceInfo,
               depth: int) -> Iterator[MmaTile]:
-    """Tiles whose step along K is a line."""
     return (_with_useful_stages(tile, depth)
             for tile in _fitting(shapes, atom, _thin_step(atom), device))
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
-    """The tile with no more stages than the depth has use for."""
     return replace(tile, stages=min(tile.stages, max(2, -(-depth // tile.k) + 1)))
 
 
@@ -251,7 +243,7 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
 
 
 def _fitting(shapes: _Shapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
-    """Tiles of these shapes with such a step along K, and as many stages as there is room for."""
+    """Tiles of these shapes, with as many stages as there is room for."""
     for m, n, down, across, blocks in shapes:
         tile = MmaTile(m, n, k, atom, (down, across), min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
@@ -260,7 +252,6 @@ def _fitting(shapes: _Shapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iter
 
 
 def resident_blocks(tile: MmaTile, device: DeviceInfo) -> int:
-    """Blocks that a multiprocessor has at once."""
     if _wide_shapes(tile.atom):
         return tile.min_blocks
     room = min(_THREADS // (32 * prod(tile.warps)), _SUMS // (tile.m * tile.n))
@@ -299,8 +290,7 @@ def _covered(p: GemmProblem) -> tuple[bool, bool]:
 
 
 def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
-    """A tile with no more stages than there is room for beside what covered rows take more than
-    others."""
+    """A tile with no more stages than there is room for beside covered rows."""
     more = sum(_ROOM_OF_A_ROW * (extent if x.strides[1] == 1 else tile.k)
                for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True)
                if covered)
@@ -324,7 +314,6 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 
 
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
-    """A tile, K in slices of such a depth, and what that does."""
     slices, item, thin = -(-p.k // chunk), p.c.item, is_thin(tile)
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
     blocks, counts = counted_blocks(p, tile, slices, chunk, resident, device, 1 + tile.atom.splits)
@@ -344,7 +333,6 @@ def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Ch
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
-    """What multiplying a tile of such a depth does."""
     element, warps = dtype(tile.atom.element), prod(tile.warps)
     item, depth, wide = element.bytes, -(-depth // tile.k) * tile.k, element.bytes >= 8 and not tile.atom.splits
     rate = multiply_adds_per_clock("gemm_mma",
@@ -366,20 +354,17 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
 
 
 def along(p: GemmProblem, slices: int) -> int:
-    """Threads that add the slices of an element: several where elements are few, and rows of them
-    fill a block."""
+    """Threads that add an element's slices: several if elements are few and their rows fill a
+    block."""
     threads = adding_threads(slices)
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
 
 
 def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
-    """The tile with so long a ring that no more blocks fit on a multiprocessor than the busiest one
-    has to compute.
-
-    A launch begins while the one before it ends. Its blocks would go, several at once, where there
-    is room first, and stay there.
-    """
+    """The tile with a ring so long that no more blocks fit than the busiest multiprocessor has."""
+    # A launch begins while the one before it ends: its blocks would go, several at once, where
+    # there is room first, and stay there.
     if busiest > tile.min_blocks:
         return tile
     return replace(tile, stages=max(tile.stages,
@@ -422,8 +407,7 @@ MMA = Family("gemm_mma", why_not_mma, _tilings, _made, facing_rows)
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,
              gate: int | None = None) -> Plan:
-    """The plan on ``gemm_mma``, perhaps with the ``gate`` of a fallback of
-    :class:`~cuteblas.planning.guard.Guarded`: then on a tile that leaves registers for it."""
+    """The plan on ``gemm_mma``; with a ``gate``, on a tile that leaves registers for it."""
     if gate is None or choice or why_not_mma(problem, device) is not None:
         return MMA.plan(problem, device, choice, gate=gate)
     tilings = (x for x in MMA.choices(problem, device) if not _is_crowded(x.tile))
@@ -432,8 +416,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] |
 
 def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
                  gate: int | None = None) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a product whose C is written along its rows, and bytes of workspace: of
-    slices, and their sum."""
+    """The launches of a product whose C is written along its rows, and bytes of workspace."""
     # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
     return in_slices(
         transposed(p),
@@ -446,8 +429,7 @@ def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], ro
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
-    """Whether a product is computed without predicates: a large tile of float64 or complex128
-    divides it, and every slice of K."""
+    """Whether a large tile of float64 or complex128 divides a product and every slice of K."""
     tile = choice.tile
     large = bool(_wide_shapes(tile.atom)) and tile.m * tile.n * dtype(tile.atom.element).bytes >= _UNPREDICATED_FROM
     return large and not p.triangle and not (p.m % tile.m or p.n % tile.n or p.k % tile.k
@@ -456,8 +438,7 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
 
 def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
                 gate: int | None = None) -> Launch:
-    """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are
-    several."""
+    """The launch of ``gemm_mma``; the outermost batch mode walks over slices, if any."""
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = vector_access(p.c, p.shape, min(VECTOR_BYTES, run * p.c.item))
     c = c if c.unit == 1 else OperandAccess(c.unit)

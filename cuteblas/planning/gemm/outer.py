@@ -28,8 +28,7 @@ from .simt import simt_access, types
 __all__ = ["DEEPEST", "OUTER", "OuterChoice", "config_of", "plan_outer", "why_not_outer"]
 
 DEEPEST = 8
-"""The largest K: with more, too few elements of B are in registers for vectors that fill
-sectors."""
+"""The largest K: with more, too few elements of B are in registers to fill sectors."""
 _WORDS, _FEWER = 32, 24            # registers of a thread for B; where bytes, loaded scalars or
                                    # wide offsets need others
 _WIDEST_GAP = 2                    # rows of C are at most so many times as far apart as they are
@@ -46,15 +45,8 @@ _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8
 
 @dataclass(frozen=True)
 class OuterChoice(Choice[OuterTile]):
-    """How C is cut.
-
-    Attributes
-    ----------
-    rows, length : int
-        Rows of a stretch of C's memory, and its elements.
-    stretches : int
-        Those that a block has a part of.
-    """
+    """How C is cut: stretches of ``rows`` rows and ``length`` elements, ``stretches`` for a
+    block."""
 
     rows: int = field(kw_only=True)
     length: int = field(kw_only=True)
@@ -89,8 +81,7 @@ def _pitch(p: GemmProblem) -> int:
 
 
 def _width(p: GemmProblem) -> int:
-    """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many
-    for the registers."""
+    """Elements of a vector of C: 16 bytes, or fewer where elements of B are too many."""
     item = p.c.item
     crowded = item == 1 or "device" in (p.alpha, p.beta) or gemm_span(p) >= NARROW_SPAN
     width, words = VECTOR_BYTES // item, _FEWER if crowded else _WORDS
@@ -105,8 +96,7 @@ def _sector(p: GemmProblem, width: int) -> int:
 
 
 def _whole(p: GemmProblem, width: int) -> bool:
-    """Whether vectors are of one row each, and aligned where rows begin; and matrices of a batch
-    begin at sectors."""
+    """Whether vectors are of one row and aligned, and matrices begin at sectors."""
     aligned = p.c.alignment % (width * p.c.item) == 0 and not any(
         x % _sector(p, width) for x in p.c.batch_strides
     )
@@ -114,8 +104,6 @@ def _whole(p: GemmProblem, width: int) -> bool:
 
 
 class _Model:
-    """What a problem, with C along its rows, takes on a device."""
-
     def __init__(self, p: GemmProblem, device: DeviceInfo):
         self.p, self.device = p, device
         self._width = _width(p)
@@ -125,8 +113,7 @@ class _Model:
 
     @property
     def rows(self) -> int:
-        """Rows of a stretch: whole sectors, and as few as leave few threads of its last block, and
-        of the last stretch, idle."""
+        """Rows of a stretch: whole sectors that leave few threads of its last block idle."""
         p, width, threads = self.p, self._width, self.tile.threads
         pitch, sector = _pitch(p), _sector(p, width)
         fewest = sector // gcd(pitch, sector)
@@ -142,7 +129,6 @@ class _Model:
         return fewest * min(range(1, most + 1), key=idle)
 
     def choice(self, stretches: int) -> OuterChoice:
-        """A block with so many stretches."""
         p, device, tile = self.p, self.device, self.tile
         rows, threads = self.rows, tile.threads
         sector, memory = _sector(p, tile.width), p.m * _pitch(p) + (0 if self._is_whole
@@ -167,8 +153,7 @@ class _Model:
 
     @property
     def _fetched(self) -> float:
-        """Wavefronts of a warp that loads its elements of B: by vectors where they lie together in
-        whole stretches."""
+        """Wavefronts in which a warp loads its elements of B: vectors in whole stretches."""
         p, width, item = self.p, self._width, self.p.b.item
         by = width if self._is_whole and p.b.strides[0] == 1 else 1
         sectors = min(32, -(-width * item * abs(p.b.strides[0]) * 32 // SECTOR))
@@ -176,14 +161,12 @@ class _Model:
 
     @property
     def _edges(self) -> float:
-        """Of warps, those with a vector at the edge of a gap between rows, whose elements are
-        written one by one."""
+        """The share of warps at gaps between rows, which write element by element."""
         gaps = not self._is_whole and _pitch(self.p) > self.p.n
         return min(1.0, 2 * 32 * self._width / _pitch(self.p)) if gaps else 0.0
 
     def _instructions(self) -> tuple[float, float]:
-        """Instructions of a thread before the first stretch, and for each; those that take two
-        clocks count twice."""
+        """Instructions before the first stretch and for each; those of two clocks count twice."""
         p, width, sums, item = self.p, self._width, dtype(self.p.accumulator), self.p.c.item
         multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
         multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
@@ -200,7 +183,6 @@ class _Model:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterable[OuterChoice]:
-    """What there is to choose among."""
     return dict.fromkeys(map(_Model(p, device).choice, _STRETCHES))
 
 
@@ -213,7 +195,7 @@ def _made(facing: Oriented, device: DeviceInfo, choice: OuterChoice) -> Made:
 
 
 def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
-    """What the kernel is specialised on, of a problem with C along its rows."""
+    """What the kernel is specialised on, for a problem with C along its rows."""
     tile = choice.tile
     whole = _whole(p, tile.width)
     # the last stretch may end after C

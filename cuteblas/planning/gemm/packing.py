@@ -1,8 +1,7 @@
-"""Products on ``gemm_wgmma`` of operands that it cannot read in place: they are packed, copied
-first to rows that it can read.
+"""Products on ``gemm_wgmma`` of operands that are packed, copied first to rows that it can read.
 
-No tensor map describes them, they are float32 or bytes that do not run along K, or longer integers,
-whose bytes become planes.
+No tensor map describes them, they are float32 or bytes not along K, or integers whose bytes become
+planes.
 """
 
 from __future__ import annotations
@@ -36,17 +35,7 @@ _PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel
 
 @dataclass(frozen=True)
 class Packed:
-    """An operand in the workspace.
-
-    Attributes
-    ----------
-    operand : Operand
-        Its layout there.
-    problem : CopyProblem
-        How it comes there.
-    nbytes : int
-        What it takes.
-    """
+    """An operand in the workspace, and the copy that brings it there."""
 
     operand: Operand
     problem: CopyProblem
@@ -55,19 +44,8 @@ class Packed:
 
 def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inner: int,
            pitch: int) -> Packed:
-    """A copy of a tensor as matrices, one after the other, none of them twice.
-
-    Parameters
-    ----------
-    x : Operand or Storage
-        What it holds.
-    groups : tuple
-        Extents and strides of the modes of rows, and of those of columns, the innermost first.
-    batch : tuple
-        Those of the batch modes.
-    inner, pitch : int
-        The mode with stride 1 of the copy, and the stride of the other one.
-    """
+    """A copy of a tensor as matrices, one after the other; ``groups`` and ``batch`` are (extents,
+    strides), innermost first; ``inner`` has stride 1, the other mode ``pitch``."""
     item, extents = x.item, [prod(n for n, _s in group) for group in groups]
     own = [(n, s) for n, s in batch if s and n > 1]
     steps, elements = compact((n for n, _s in own), pitch * extents[1 - inner])
@@ -83,7 +61,7 @@ def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inne
 
 
 def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: int) -> Packed:
-    """An operand of a product with so many rows, :func:`packed`."""
+    """An operand of a product, :func:`packed`."""
     row, column = x.strides
     batch = tuple(zip(p.batch, x.batch_strides, strict=True))[::-1]
     return packed(x, (((rows, row),), ((p.k, column),)), batch, inner, pitch)
@@ -91,8 +69,8 @@ def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: in
 
 def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Role, CopyKernel],
                 *copied: str) -> Plan:
-    """A product of packed operands after what packs them, and before what unpacks C, with why that
-    is; the workspace holds what the product needs there, then the packed operands."""
+    """A product between the copies that pack and unpack; the workspace holds its own part
+    first."""
     workspace = Workspace()
     workspace.take(product.workspace_bytes)
     places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
@@ -113,7 +91,6 @@ def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Rol
 
 
 def _packed_operands(p: GemmProblem) -> dict[Role, Packed]:
-    """Copies of the operands that cannot be read in place."""
     return {role: _pack(p, *x) for role, x in zip("ab", p.inputs, strict=True)
             if why_not_read(p, role.upper()) is not None}
 
@@ -127,10 +104,8 @@ def packed_problem(p: GemmProblem) -> GemmProblem:
 
 
 def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
-    """A copy of an operand: rows along K or the mode of the smallest stride.
-
-    Of longer integers a row has a plane of each of their bytes.
-    """
+    """A copy along K or the smallest stride; a row of longer integers has a plane for each
+    byte."""
     item, exact = x.item, is_exact(p)
     sizes = [(extents[mode] == 1, x.strides[mode] == 0, abs(x.strides[mode])) for mode in range(2)]
     inner = 1 if p.precision == "tf32" or exact or sizes[1] <= sizes[0] else 0
@@ -150,8 +125,7 @@ def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
 
 @lru_cache(maxsize=4096)
 def _moving(copy: CopyProblem, device: DeviceInfo) -> CopyKernel:
-    """A copy: by tiles, of which two may be one launch, unless boxes are expected to save more than
-    a launch."""
+    """A copy by tiles, which may share a launch, unless boxes save more than a launch."""
     tiles, *boxes = copy_alternatives(copy, device)
     best = min(boxes, key=lambda choice: choice.seconds(device), default=tiles)
     gained = tiles.seconds(device) - best.seconds(device)
@@ -171,15 +145,11 @@ def _why_not_packed(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 class _Packing(Family):
-    """Products of copies, by another family."""
-
     def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
-        """Those of the product."""
         return WGMMA.choices(packed_problem(problem), device)
 
     def alternatives(self, problem: GemmProblem, device: DeviceInfo,
                      floor: float = 0.0) -> Iterator[Alternative]:
-        """All products of the same copies."""
         works = [each.work for each in _moves(_packed_operands(problem), device).values()]
         for product in super().alternatives(problem, device, floor):
             yield replace(product, name=f"of copies, {product.name}",
@@ -187,7 +157,6 @@ class _Packing(Family):
 
     def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
                 **own: Any) -> Plan:
-        """The product after what packs its operands, if any has to be."""
         plan, copies = WGMMA.planned(packed_problem(problem), device, choice, **own), _packed_operands(problem)
         copied = (f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
                   for role in copies)
@@ -201,8 +170,7 @@ plan_packed = PACKED.plan
 
 
 def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:
-    """Launches that copy, given with their configurations: two of one kernel as one, which costs
-    the host less."""
+    """Launches of copies; two of one kernel become one, which costs the host less."""
     launches = [launch for launch, _config in copying]
     configs = [config for _launch, config in copying]
     if len(launches) != 2 or configs[0] != configs[1] or (kernel := _PAIRED.get(type(configs[0]))) is None:

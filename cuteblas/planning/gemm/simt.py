@@ -81,14 +81,12 @@ def candidates(sums: str) -> tuple[TileShape, ...]:
 
 def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo,
             slices: int = 1) -> TileShape:
-    """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few
-    blocks have a long K, or half as long a slice of it, and room for them. There, other libraries
-    cut K; elsewhere they add in one chain too, and totals in shared memory take 3 % of the time.
-
-    Small ones have more chains of K up to 512 where all blocks run at once with the registers for
-    them: of a K of 65, cuBLAS adds nine chains of 8 one after the other, so that the first term is
-    rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
-    """
+    """The tile as ``blocks`` (0: unknown) add along a depth: totals of chunks, or chains."""
+    # Large tiles have totals where few blocks have a long K, or half as long a slice, and room.
+    # There, other libraries cut K; elsewhere they add in one chain too, and totals in shared
+    # memory take 3 % of the time. Small ones have more chains up to a K of 512 where all blocks
+    # run at once: of a K of 65, cuBLAS adds nine chains of 8, so that the first term is rounded 16
+    # times; in 4 chains it was 19 times, in 8 it is 12.
     if tile.chains > 1:
         resident = _THREADS_OF_MOST_REGISTERS // tile.threads
         at_once = 0 < blocks <= resident * device.multiprocessors
@@ -128,7 +126,6 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
 
 def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
               device: DeviceInfo) -> Choice[TileShape]:
-    """A tile, K in about so many slices, and what that does."""
     k, sums = p.depth, p.sum_bytes
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
@@ -144,7 +141,6 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
 
 def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
               device: DeviceInfo) -> Work:
-    """What multiplying a tile of such a depth does."""
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     depth, warps = -(-depth // tile.k) * tile.k, prod(tile.warps)
     rate = multiply_adds_per_clock("gemm_simt", sums.name, device) / (4 if sums.is_complex else 1)
@@ -161,12 +157,10 @@ def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: 
 
 
 def _turn(p: GemmProblem, choice: Choice[TileShape]) -> int:
-    """Elements of K that a slice takes before the next one does; 0: slices are ranges of K.
-
-    A sum that grows along K is rounded as if it were the last slice's alone where slices are
-    ranges. Chunks that have totals make that small; slices of a tile with one chain take turns, as
-    cuBLAS's do, which costs 4 instructions of 1100.
-    """
+    """Elements of K that a slice takes before the next one does; 0: slices are ranges of K."""
+    # A sum that grows along K is rounded as if it were the last slice's alone where slices are
+    # ranges. Chunks with totals make that small; slices of one chain take turns, as cuBLAS's do,
+    # which costs 4 instructions of 1100.
     sums = dtype(p.accumulator)
     single = choice.tile.totals is None and sums.kind in "fc" and sums.bytes <= (8 if sums.is_complex else 4)
     return _TURN if single and choice.slices > 1 else 0
@@ -188,8 +182,7 @@ def simt_access(operand: Operand, extents: tuple[int, int],
 
 
 def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:
-    """How C is written: by way of shared memory where rows are long and vectors would be narrower
-    than what a thread has."""
+    """How C is written: through shared memory where rows are long and vectors would be narrow."""
     c, item = simt_access(p.c, p.shape, tile.values[0]), p.c.item
     narrow = c.unit == 0 and c.width < min(tile.values[0], 16 // item)
     room = tile.m * tile.n * max(4, p.sum_bytes) // (4 * tile.threads) <= _MOST_SUMS \
@@ -223,8 +216,8 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[TileShape],
 
 def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *,
                  aligned: bool = False, gate: int | None = None) -> Launch:
-    """The launch of ``gemm_simt`` for a C that is M-major as far as possible, without predicates
-    if it is ``aligned``; the outermost batch mode walks over slices if there are several."""
+    """The launch of ``gemm_simt``, without predicates if ``aligned``; C is M-major if it can be,
+    and the outermost batch mode walks over slices."""
     turn = _turn(p, choice)
     reach = gemm_span(p, None if turn else choice.chunk)
     c = _written(p, choice.tile, device)

@@ -1,5 +1,5 @@
-"""Plans of float32 and complex64 products with few rows or columns on 16-bit tensor cores, without
-planes in memory: long sums of float32 by a kernel on ``wgmma``, others by that of ``gemm_mma``."""
+"""Plans of float32 and complex64 products with few rows or columns, split in registers: long sums
+of float32 on ``gemm_skinny``, others on the kernel of ``gemm_mma``."""
 
 from __future__ import annotations
 
@@ -74,8 +74,7 @@ def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How threads read an operand: along the mode with stride 1, in vectors if rows, strides and
-    address allow it."""
+    """How threads read an operand: along the mode with stride 1, in vectors if possible."""
     unit = majorness(operand, extents)
     return OperandAccess() if unit is None else OperandAccess(unit, width_along(unit, operand, extents, 4))
 
@@ -98,7 +97,6 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
 
 def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool],
             device: DeviceInfo) -> Choice[int]:
-    """Columns of a tile, slices of K, and what that does."""
     steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.outputs
     blocks, extents = tiles_of_c(p, (_ROWS, columns)) * slices, (_ROWS, columns)
     counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
@@ -154,7 +152,6 @@ def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyCo
 
 def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: SkinnyConfig,
              device: DeviceInfo, roles: Roles) -> Launch:
-    """The launch that multiplies, into the memory of a role."""
     whole = facing.problem
     values: dict[str, Any] = {}
     for name, box, (operand, extents), tma in zip("AB", config.boxes, whole.inputs, config.tma,
@@ -194,7 +191,7 @@ def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def why_not_twice(p: GemmProblem, device: DeviceInfo, words: int) -> str | None:
-    """Why a product cannot be computed by blocks with so many verdicts, and then natively."""
+    """Why blocks with so many verdicts, and then native arithmetic, cannot compute a product."""
     if p.triangle:
         return "it computes all of C, not a triangle"
     if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
@@ -232,14 +229,13 @@ plan_planes = PLANES.plan
 # -- native arithmetic where elements are out of range -------------------------------------------
 def twice(facing: Oriented, device: DeviceInfo, primary: tuple[Launch, ...], nbytes: int,
           room: int) -> tuple[tuple[Launch, ...], int]:
-    """Launches that leave verdicts, as many as the first has blocks, and native arithmetic after
-    them; and their workspace."""
+    """Launches that leave a verdict a block, native arithmetic after them, and their workspace."""
     native = plan_simt(facing.original, device, gate=NATIVE)
     return natively(primary, nbytes, native, room, primary[0].grid[0])
 
 
 def outside(parts: str) -> str:
-    """The line of a plan about elements, or parts of them, for which there is native arithmetic."""
+    """The line of a plan about elements for which there is native arithmetic."""
     low, high = RANGE
     return otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite",
                      "fused multiply-adds")

@@ -88,7 +88,7 @@ def _facing(p: GemmProblem) -> Oriented:
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How an operand is read or written, be the strides of modes of extent 1 what they are."""
+    """How an operand is accessed, whatever the strides of modes of extent 1 are."""
     return vector_access(settled(operand, extents), extents)
 
 
@@ -109,7 +109,6 @@ def _registers(p: GemmProblem, tile: ThinTile) -> int:
 
 
 def _shared_bytes(p: GemmProblem, tile: ThinTile) -> int:
-    """Shared memory of a block."""
     ring = tile.stages * tile.threads * prod(tile.values + tile.rest) * p.a.item
     sums = tile.m * tile.n * tile.warps[1] * p.sum_bytes
     return ring * (tile.stages > 1) + sums * (tile.warps[1] > 1)
@@ -125,7 +124,6 @@ def _slices(p: GemmProblem, tile: ThinTile, device: DeviceInfo) -> list[int]:
 
 def _choice(p: GemmProblem, read: _Read, tile: ThinTile, slices: int,
             device: DeviceInfo) -> Choice[ThinTile]:
-    """A tile, K in so many slices, and what that does."""
     read, kind, item = _narrowed(read, tile), dtype(p.accumulator), p.a.item
     (vm, vk), (rm, rk) = tile.values, tile.rest
     all_steps = -(-p.k // tile.k)
@@ -154,7 +152,6 @@ def _choice(p: GemmProblem, read: _Read, tile: ThinTile, slices: int,
 
 
 def _tiles(p: GemmProblem, read: _Read, device: DeviceInfo) -> Iterator[ThinTile]:
-    """The tiles that a problem may have."""
     n = next(x for x in _COLUMNS if x >= p.n)
     item = p.a.item
     # Of K that a thread multiplies at a time: less where that of B would leave no registers.
@@ -235,8 +232,7 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[ThinTile],
 
 
 def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None) -> ThinConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices if there are
-    several."""
+    """What the kernel is specialised on; the outermost batch mode walks over slices, if any."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
     c = _access(p.c, p.shape)

@@ -1,4 +1,4 @@
-"""Whether a GEMM can run on Hopper's tensor cores, and the plan if it can."""
+"""Plans on Hopper's tensor cores."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def why_not_read(p: GemmProblem, name: str) -> str | None:
 
 
 def _element(p: GemmProblem) -> str:
-    """As what tensor cores read the operands."""
+    """The type that tensor cores read the operands as."""
     if is_exact(p):
         return "int8" if p.a.dtype == "int8" else "uint8"
     return "tfloat32" if p.precision == "tf32" else p.a.dtype
@@ -117,17 +117,7 @@ def _products(p: GemmProblem) -> int:
 
 @dataclass(frozen=True)
 class WgmmaTile:
-    """What a block works on: a tile of C of 64 rows for each multiplying warpgroup, in a cluster,
-    with stages of K.
-
-    Attributes
-    ----------
-    groups, columns, stages : int
-        Those of :class:`~cuteblas.kernels.gemm.wgmma.WgmmaConfig`; of stages, as many as there is
-        shared memory for.
-    cluster : Cluster
-        Blocks that share operands.
-    """
+    """A tile of C, 64 rows for each of ``groups``, in a cluster, with ``stages`` of K."""
 
     groups: int
     columns: int
@@ -140,7 +130,6 @@ class WgmmaTile:
 
     @property
     def extents(self) -> Pair:
-        """Rows and columns of C that a cluster computes."""
         return 64 * self.groups * self.cluster.m, self.columns * self.cluster.n
 
     def __str__(self) -> str:
@@ -167,8 +156,8 @@ TILES_ACROSS_SECTORS = (WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2,
                         WgmmaTile(3, 192, 3, _PAIR), WgmmaTile(2, 256, 4, _PAIR),
                         WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR),
                         WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
-"""The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks
-alone, and for pairs."""
+"""Tiles where rows begin inside of sectors, so that L2 delivers less: for blocks alone, or
+pairs."""
 
 TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
                       WgmmaTile(1, 64, 8))
@@ -184,8 +173,7 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 def _tilings(p: GemmProblem, device: DeviceInfo, *,
              may_split_k: bool = True) -> Iterator[Choice[WgmmaTile]]:
-    """What there is to choose among; K is neither sliced nor divided unless it
-    ``may_split_k``."""
+    """What there is to choose among; K is whole unless it ``may_split_k``."""
     for tile in _tiles(p, device):
         yield from _sliced(p, device, tile, may_split_k)
         if may_split_k:
@@ -208,7 +196,6 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
 
 def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
             device: DeviceInfo) -> Choice[WgmmaTile]:
-    """A tiling and what it does."""
     chunk, size, outputs = p.k // slices, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
     clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, p.sum_bytes)
@@ -230,8 +217,8 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
-    """Whether B is loaded in lines of less than 128 bytes: more TMA boxes, each of which takes as
-    long."""
+    """Whether B is loaded in lines of less than 128 bytes, in more TMA boxes of the same time
+    each."""
     return tile.columns % DEPTH > 0 and majorness(*p.inputs[1]) == 0
 
 
@@ -241,8 +228,7 @@ def _across_sectors(p: GemmProblem) -> bool:
 
 
 def _begins_inside(x: Operand, extents: Pair) -> bool:
-    """Whether rows of an operand begin inside of sectors, so that TMA asks for each of its lines
-    twice."""
+    """Whether rows begin inside of sectors, so that TMA asks for each of its lines twice."""
     other = 1 - (majorness(x, extents) or 0)
     return extents[other] > 1 and x.strides[other] * x.item % _SECTOR > 0
 
@@ -261,13 +247,11 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile,
 
 
 def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Choice[WgmmaTile]]:
-    """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut
-    twice.
-
-    Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that
-    begin in different places are slow. A B in narrow lines comes in more boxes than a thread has
-    registers for that also divides tiles.
-    """
+    """What whole waves of tiles leave is divided, or a wave more, of which no tile is cut
+    twice."""
+    # Blocks of clusters share no sums; where rows begin inside of sectors, blocks that begin in
+    # different places are slow. A B in narrow lines has more boxes than a thread that divides
+    # tiles has registers for.
     tiles, depth = tile.clusters(p), -(-p.k // depth_of(_element(p)))
     apart = tiles > device.multiprocessors and _across_sectors(p)
     if tile.cluster.size > 1 or p.digits > 1 or apart or _narrow(p, tile):
@@ -280,8 +264,8 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Ch
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
-    """Whether whole TMA boxes are outside of A or B, and TMA, which loads a line in two clocks, is
-    what a stage waits for."""
+    """Whether whole TMA boxes are outside of A or B, and stages wait for TMA (a line in two
+    clocks)."""
     short = replace(config, clipped=True).boxes
     beyond = any(
         -extent % size >= box.rows
@@ -292,7 +276,7 @@ def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
 
 
 def _numbers(p: GemmProblem) -> str:
-    """What is multiplied, and how it is summed."""
+    """What is multiplied, and how it is summed, in words."""
     if p.digits > 1:
         return (
             f"integers of {p.digits} bytes, exactly, on tensor cores: {p.digits} planes of bytes, {_products(p)} products of "
@@ -322,8 +306,7 @@ WGMMA = Family("gemm_wgmma", why_not_wgmma, _tilings, _made,
 
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None,
                divided: int = 0) -> Plan:
-    """The plan on ``gemm_wgmma``; ``tile`` overrules its choice, and then ``divided`` says of how
-    many tiles K is divided between blocks."""
+    """The plan on ``gemm_wgmma``; ``tile`` overrules the choice, with ``divided`` tiles."""
     choice = None if tile is None else Choice(tile, 1, problem.k, 0, divided=divided)
     return WGMMA.plan(problem, device, choice)
 
