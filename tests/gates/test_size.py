@@ -15,11 +15,11 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3720, "array": 21790, "blas": 17287, "cli": 21850, "codegen": 30700, "dask": 7880,
-    "emulator": 5000, "engines": 47240, "functions": 64588, "kernels": 71930, "layout": 34680,
+    ".": 3720, "array": 21790, "blas": 17281, "cli": 21850, "codegen": 30700, "dask": 7880,
+    "emulator": 5000, "engines": 47240, "functions": 63734, "kernels": 71930, "layout": 34680,
     "planning": 82270, "runtime": 15280, "tutorial": 4880,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 299, 7, 725
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 298, 7, 725
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
