@@ -570,11 +570,11 @@ def _define_members() -> None:
                         lambda self, value: setattr(self._data, name, unwrapped(value)))
 
     for name in dir(np.ndarray):
-        if not (name.startswith("_") or name in vars(ndarray)):
+        own = vars(ndarray).get(name)
+        if isinstance(own, FunctionType):
+            own.__doc__ = own.__doc__ or getattr(np.ndarray, name).__doc__
+        elif own is None and not name.startswith("_"):
             define(name, method(name) if callable(getattr(np.ndarray, name)) else attribute(name))
-    for name, member in vars(ndarray).items():
-        if isinstance(member, FunctionType) and member.__doc__ is None:
-            member.__doc__ = getattr(getattr(np.ndarray, name, None), "__doc__", None)
 
 
 def _method_by_cupy(name: str) -> Func:

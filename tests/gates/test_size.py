@@ -15,11 +15,11 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3720, "array": 21777, "blas": 17480, "cli": 24120, "codegen": 30700, "dask": 7880,
+    ".": 3720, "array": 21584, "blas": 17480, "cli": 24120, "codegen": 30700, "dask": 7880,
     "emulator": 5100, "engines": 47240, "functions": 65060, "kernels": 71930, "layout": 34680,
     "planning": 84620, "runtime": 15220, "tutorial": 4880,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 303, 7, 757
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 303, 7, 756
 WITH_MORE = {"array": 4, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
