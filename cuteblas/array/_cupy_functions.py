@@ -78,14 +78,13 @@ def by_cupy(function: Func, ours: Func | None,
     theirs = (own,) if own else _theirs(function)
     if not theirs:
         return NotImplemented
-    described = _signature(function)
     may_fail = function.__module__ == "numpy.linalg" and not (function is np.linalg.norm
                                                               and len(arguments) == 1
                                                               and "ord" not in named)
     with on_device_of(some), raising(function.__name__) if may_fail else _UNCHANGED:
-        if described is None or (not any(isinstance(x, (list, tuple))
-                                         for x in (*arguments, *named.values()))
-                                 if own else _fits(function, theirs[0], arguments, named)):
+        fits = (not any(isinstance(x, (list, tuple)) for x in (*arguments, *named.values()))
+                if own else _fits(function, theirs[0], arguments, named))
+        if fits or (described := _signature(function)) is None:
             call: Func = partial(theirs[0], *arguments, **named)
         else:
             given = described.bind(*arguments, **named)
