@@ -202,7 +202,7 @@ class Program:
 
 def program(settled: Expression, shapes: Sequence[Ints],
             out: tuple[Ints, np.dtype] | None = None) -> Program | None:
-    """What a call does; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
+    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
     extents = settled.extents
     ends = settled.shape, settled.strides, settled.dtype, settled.scalar
     if 0 in extents.values():
@@ -241,7 +241,7 @@ def program(settled: Expression, shapes: Sequence[Ints],
 
 
 def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
-    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
+    """How an operand is read, and its indices then."""
     letters = dict(zip(dict.fromkeys(term), ascii_letters, strict=False))
     extents = dict(zip(term, shape, strict=True))
     diagonal = None

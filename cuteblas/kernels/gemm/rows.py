@@ -23,7 +23,7 @@ from .block import GemmBlock
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
 
 LEAST_ROW = 16
-"""Elements of rows that are worth it."""
+"""Elements of the shortest rows that repay the way through shared memory."""
 
 _WORD = 4                           # bytes
 

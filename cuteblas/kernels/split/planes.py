@@ -189,7 +189,7 @@ class SplitOperand:
 
     @property
     def bringer(self) -> Layout:
-        """What a thread loads: ``((thread), (element, vector))`` -> position in a tile."""
+        """A thread's loads: ``((thread), (element, vector))`` -> position in a tile."""
         # A warp loads what it splits. Where a run is several vectors, neighbouring lanes load
         # neighbouring vectors: few sectors, and few words of the same bank.
         if not self.exchanged:
@@ -208,7 +208,7 @@ class SplitOperand:
 
     @property
     def exchanged(self) -> bool:
-        """A thread's loads: ``((thread), (element, vector))`` -> position in a tile."""
+        """Whether threads load into shared memory what others of their warp split."""
         return self.slots > 0 and self.x.width < self.run
 
     @property

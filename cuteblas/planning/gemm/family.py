@@ -56,8 +56,8 @@ class Made(NamedTuple):
 @dataclass(frozen=True)
 class Family:
     """A way to compute products. ``tilings`` are the choices for a problem that ``facing`` has put
-    in the order in which the kernel writes C; ``made`` computes one; ``precisions`` may take
-    it."""
+    in the order in which the kernel writes C; ``made`` computes one of them; ``precisions`` are
+    those for which it may be taken."""
 
     name: str
     why_not: Callable[[GemmProblem, DeviceInfo], str | None]
