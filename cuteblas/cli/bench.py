@@ -1,16 +1,21 @@
-"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
+r"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
 faster than the fastest of them.
 
-  gemm       matmul with operands in all orders beside CuPy and torch, and its error on a sample,
-             in units of u(|A||B|)
-  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the
-             driver; without other groups also permutations (--sizes 64x1001x1037:0,2,1) and
-             transposes in place (--sizes 8192:inplace)
+  gemm       matmul with operands in all orders beside CuPy and
+             torch, and its error on a sample, in units of
+             u(|A||B|)
+  transpose  transposes into new memory, beside CuPy and beside
+             a copy of as many bytes by the driver; without
+             other groups also permutations
+             (--sizes 64x1001x1037:0,2,1) and transposes in
+             place (--sizes 8192:inplace)
 
   # your own shapes
-  python -m cuteblas bench gemm --dtypes float32 --sizes 3000x500x70
+  python -m cuteblas bench gemm --dtypes float32 \
+      --sizes 3000x500x70
   # NumPy arrays, beside NumPy; this needs no GPU
-  python -m cuteblas bench gemm --backend numpy --sizes 3000x500x70
+  python -m cuteblas bench gemm --backend numpy \
+      --sizes 3000x500x70
 """
 
 from __future__ import annotations
@@ -30,7 +35,6 @@ from .. import blas, runtime
 from ..blas.types import dtype_named
 from ..engines.problems import has_kernels
 from ..functions import Explanation, backend, copy, explain, explain_copy, matmul
-from ..functions.algorithms import PRECISIONS
 from ..functions.signatures import Precision
 from .arrays import random_array
 from .command import (
@@ -254,9 +258,7 @@ def configure(
     parser.option("--orders ORDERS",
                   "of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)",
                   nargs="+", type=str.upper, choices=ORDERS, default=ORDERS)
-    parser.option("--precision NAME",
-                  f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+    parser.precision()
     parser.option("--repeats",
                   "timings per call; their median counts (default: %(default)s)",
                   type=positive, default=11)

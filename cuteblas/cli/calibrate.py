@@ -1,6 +1,6 @@
 """Measure this GPU, so that cuteblas estimates times on it better and chooses faster kernels.
 
-  # measure and fit: four minutes; later plans for this card use the result
+  # measure and fit for later plans, in four minutes
   python -m cuteblas calibrate
   # only NumPy on this host, copies, and transfers to the GPU
   python -m cuteblas calibrate --host

@@ -45,22 +45,9 @@ def wrapped(text: str) -> str:
 
 
 def reflowed(text: str) -> str:
-    """Paragraphs and lists wrapped for another width; lines of a shell go on after a backslash."""
-    # A line continues the one before if it is indented by four or more and further than that, or
-    # if neither is indented.
-    joined: list[str] = []
-    for line in text.splitlines():
-        indent, above = _indent(line), _indent(joined[-1]) if joined else 0
-        begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
-        joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
-    return "\n".join(_command(line) if line.startswith("  python -m")
-                     else wrapped(line) if _indent(line) else fill(line, columns())
-                     for line in joined)
-
-
-def _command(line: str) -> str:
-    return " \\\n".join(wrap(line, columns() - 2, subsequent_indent="      ",
-                             break_long_words=False, break_on_hyphens=False))
+    """Paragraphs wrapped for the terminal; lines that are indented begin where they did."""
+    return "\n\n".join(wrapped(part) if part.startswith(" ") else fill(part, columns())
+                       for part in text.split("\n\n"))
 
 
 def _indent(line: str) -> int:

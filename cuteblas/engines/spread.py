@@ -70,15 +70,8 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
 
 def _held(name: str, x: ShardedArray) -> Held:
     axes = AXES[name][-x.ndim:]
-    return Held(
-        axes,
-        axes[x.axis],
-        tuple(
-            Part(device, start, start + part.shape[x.axis])
-            for device, start, part in zip(x.devices, x.starts, x.shards, strict=True)
-        ),
-        x.nbytes
-    )
+    parts = (Part(device, box[x.axis]) for device, box in zip(x.devices, x.boxes, strict=True))
+    return Held(axes, axes[x.axis], tuple(parts), x.dtype.itemsize)
 
 
 class _Slot:

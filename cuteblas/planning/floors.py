@@ -24,9 +24,6 @@ from .problem import (
     ReductionProblem,
 )
 
-__all__ = ["Estimate", "Floor", "casting_seconds", "compulsory_bytes", "duration", "estimate",
-           "floor_of", "multiply_adds_per_clock", "quantity", "touched_bytes"]
-
 # Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute
 # capability (CUDA C++ Programming Guide, "Arithmetic Instructions").
 _LANES = {"sm_70": (64, 32, 64), "sm_72": (64, 32, 64), "sm_75": (64, 2, 64), "sm_80": (64, 32, 64),

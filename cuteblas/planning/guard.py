@@ -14,8 +14,6 @@ from typing import Any
 from .plan import Argument, Launch, Plan, Role, aligned, place, placed
 from .problem import DeviceInfo
 
-__all__ = ["VERDICT", "Guarded", "gate_values", "guarded", "natively", "otherwise", "verdict_bytes"]
-
 VERDICT: Role = "verdict"
 """The words of a verdict: the primary algorithm writes them, gates of fallbacks read them."""
 

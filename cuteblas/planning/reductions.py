@@ -24,8 +24,6 @@ from .operands import (
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem, merged
 
-__all__ = ["ReductionChoice", "plan_reduction", "reducing", "why_not_reduced"]
-
 _THREADS = 256
 _WARP = 32
 _ISSUED = 64                            # elements that are loaded and combined in a clock

@@ -11,8 +11,6 @@ from typing import Any, Literal
 from .plan import Plan
 from .problem import DeviceInfo
 
-__all__ = ["CHOSEN", "Variant", "variant", "variants"]
-
 CHOSEN = "planning chooses it"
 """The source of a variant that calls without ``variant=`` run."""
 

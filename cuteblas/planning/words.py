@@ -21,8 +21,6 @@ from .problem import (
     is_measured,
 )
 
-__all__ = ["kernel_words", "plan_rows", "time_words"]
-
 _FAMILIES = {
     "gemm_simt": "fused multiply-adds",
     "gemm_batched": "fused multiply-adds, many matrices in a block",

@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 
 from . import CostError
 
-__all__ = ["HOST", "HostCosts", "host_costs_from"]
-
 _VERSION = 1
 
 

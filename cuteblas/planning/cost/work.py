@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ..problem import DeviceInfo
 
-__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "divisions",
-           "memory_seconds", "norm", "on_wgmma", "persistent", "worth"]
-
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided

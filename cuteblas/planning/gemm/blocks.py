@@ -11,8 +11,6 @@ from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, with_matrices
 
-__all__ = ["MOST_BLOCKS", "Block", "Blocks", "NoRoom", "beginning", "plan_in_blocks"]
-
 T = TypeVar("T")
 MOST_BLOCKS = 64
 """The most blocks of a product that prepares its operands."""

@@ -18,8 +18,6 @@ from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pi
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints
 
-__all__ = ["ROW_MULTIPLE", "Planes", "Readings", "readings_of"]
-
 ROW_MULTIPLE = 8
 """Elements of rows of planes come in multiples of this: strides of tensor maps are in 16 bytes."""
 

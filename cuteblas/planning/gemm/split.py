@@ -46,9 +46,6 @@ from .family import Choice, Family, Made, divided_bytes
 from .planes import ROW_MULTIPLE, Planes, readings_of
 from .simt import SIMT, plan_simt
 
-__all__ = ["GUARDED", "LEAST_K", "SPLIT", "STAGES", "parts_of", "plan_guarded", "why_not_guarded",
-           "why_not_split"]
-
 _BESIDE = 80 << 20             # bytes of workspace beside as many as A and B have
 _MOST_PLANE_BYTES = 6  # of all planes of a real number
 _VERDICT_BYTES = verdict_bytes(MOST_BLOCKS)

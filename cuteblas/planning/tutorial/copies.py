@@ -29,8 +29,6 @@ from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo, Mode
 from ..variants import Variant
 
-__all__ = ["VARIANTS", "expected_seconds", "matrix_modes", "plan_tma_copy", "plan_tma_transpose"]
-
 _SOURCE = 'L. Mao, "CuTe Matrix Transpose"'
 _UNIT = Mode(1, 1, 1)
 # Shares of the bandwidth of a device copy, of kernels whose names contain these.
