@@ -103,31 +103,11 @@ def _terms(arguments: Iterable[Any]) -> int:
 
 
 class Function:
-    """A function that takes the place of one of NumPy's.
-
-    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages,
-    which may have been made while this one was installed.
-
-    Parameters
-    ----------
-    place : str
-        The module and the name in NumPy, with a colon between them.
-    measure : callable
-        How much the arrays in a tuple of arguments come to; negative if the call is not for us.
-    least : int
-        Calls with less are left to NumPy at once.
-    operands : int
-        How many arguments by position have all arrays but ``out``.
-    with_blas : int
-        How many times ``least`` it is for types for which NumPy has a BLAS.
-    foreign : frozenset of str
-        Arguments that NumPy does not have.
-
-    Attributes
-    ----------
-    patch : Patch
-        What puts it there.
-    """
+    """A function that takes the place of one of NumPy's, and equals it in tables (NEP 18)."""
+    # ``place`` is "module:name". ``measure`` tells how much an argument tuple's arrays come to,
+    # negative if it is not for us; NumPy serves calls of less than ``least``, ``with_blas`` times
+    # that for types with a BLAS. ``operands`` arguments by position have all arrays but ``out``;
+    # ``foreign`` ones NumPy lacks.
 
     # found without __getattr__, which makes attributes slow
     __slots__ = "__call__", "__dict__", "__weakref__"

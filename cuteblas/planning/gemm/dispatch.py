@@ -222,11 +222,8 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
-    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes
-    on a device without a limit.
-
-    Families whose floor is above an estimate that was found already are not asked.
-    """
+    """The alternative of the least estimate, without a workspace limit."""
+    # Families whose floor is above an estimate that was found already are not asked.
     floors = [(_floor(problem, row, device)[1], row) for row in _rows(problem, device)]
     fastest: list[Alternative] = []
     for floor, row in sorted(floors, key=itemgetter(0)):

@@ -207,8 +207,7 @@ def _words(p: GemmProblem, choice: Choice[ThinTile]) -> str:
 
 
 def config_of(p: GemmProblem, _device: DeviceInfo, choice: Choice[ThinTile]) -> ThinConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices if there are
-    several."""
+    """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
     c = _access(p.c, p.shape)
