@@ -241,6 +241,7 @@ def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)
     )
     return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
 
+
 Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
 """By name: what counts and measures the cases of a machine and a selection."""
