@@ -477,8 +477,8 @@ MUTATIONS = [
         # sharding
         (
             "planning/sharding.py",
-            "(inside, part.start * (axis == one.axis))",
-            "(inside, 0)",
+            "seen_from(box, own), seen_from(box, region)",
+            "seen_from(box, whole), seen_from(box, region)",
             "planning/test_sharding.py"
         ),
         (

@@ -65,22 +65,8 @@ Measured = tuple[int, Iterator[Row]]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cases are measured, and how.
-
-    Attributes
-    ----------
-    sizes : sequence of tuple of int and Permutation
-        One extent: squares. Two: a transpose. Three: a product, M, N, K. A permutation: a transpose
-        of any shape. None at all: the usual ones.
-    dtypes : sequence of str
-        Element types; none at all: the usual ones.
-    orders : sequence of str
-        For both operands of a product N if its rows are contiguous, T if its columns are.
-    precision : str
-        As in :func:`cuteblas.matmul`.
-    repeats : int
-        Timings of which the median is taken.
-    """
+    """Which cases are measured, and how. ``sizes`` of one extent are squares, two a transpose,
+    three M, N, K; none means the usual ones, and so of ``dtypes``."""
 
     sizes: Sequence[Any] = ()
     dtypes: Sequence[str] = ()
@@ -285,7 +271,6 @@ def configure(
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong."""
     which = Selection.of(options)
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")
@@ -345,7 +330,6 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
 
 
 def verdict(figures: Mapping[str, list[Row]]) -> int:
-    """Name the wrong results; 1 if there are any."""
     wrong = [row["case"] for rows in figures.values() for row in rows if not row.get("right", True)]
     if wrong:
         print(f"\nWRONG results: {', '.join(wrong)}")
@@ -404,7 +388,6 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 """By key of a row: the heading, and how a value is printed."""
 
 WIDTHS = {"case": 41, "kernel": 12}
-"""Characters of the columns that hold text."""
 
 
 def _line(cells: Mapping[str, str]) -> str:

@@ -24,7 +24,6 @@ from ..functions.signatures import PRECISIONS
 from .terminal import columns, reflowed
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
-"""What was called, for messages."""
 
 INTERRUPTED, UNREAD = 130, 141
 # RuntimeError: CUDA's, the emulator's, RecursionError

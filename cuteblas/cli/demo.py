@@ -61,7 +61,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the demonstration; 1 if a result is wrong."""
     reason = runtime.why_unavailable()
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
@@ -227,22 +226,8 @@ def _entry(name: str, text: str) -> None:
 # -- what is multiplied ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Task:
-    """A product, an array to transpose, and what they are.
-
-    Attributes
-    ----------
-    title, product, transposed : str
-        What the data are, what is multiplied, what is transposed.
-    a, b : numpy.ndarray
-        The operands of the product.
-    x : numpy.ndarray
-        The array whose transpose is materialised: a matrix, or a stack of them.
-    piece : tuple of two numpy.ndarray
-        A small product for the emulator.
-    images : int
-        How many images of equal width are side by side in the second operand of the piece, and in
-        its product.
-    """
+    """A product, an array to transpose, and a small product for the emulator, whose second operand
+    has ``images`` side by side."""
 
     title: str
     product: str
@@ -282,8 +267,7 @@ def _corner(x: np.ndarray) -> np.ndarray:
 
 
 def _digits() -> Task:
-    """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix
-    of degree 2 of all digits."""
+    """Products of all pairs of pixels, centred: the digits' kernel matrix of degree 2."""
     if find_spec("sklearn") is None:
         raise CommandError(
             f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"

@@ -44,8 +44,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the program, and report at the end of the process; 1 or 2 as Python without a
-    program."""
+    """Run the program and report at its end; without one, return 1 or 2 as Python does."""
     # The program's exceptions, SystemExit included, are not caught here, so the process ends as it
     # would have without us.
     try:

@@ -64,8 +64,6 @@ from .family import Choice, Family, Made
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
 
-__all__ = ["MODULAR", "RESIDUES", "plan_modular", "why_not_modular", "why_not_residues"]
-
 # real products of a sum; with fewer the bound of native arithmetic is nearly as small
 _LEAST_DEPTH = 256
 
@@ -84,7 +82,6 @@ _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and 
 
 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
         return "it computes all of C, not a triangle"
     if refused := why_not_types(p, "float64", "complex128"):
@@ -141,7 +138,6 @@ class _Surveyed:
 
     @property
     def parts(self) -> int:
-        """Parts of K whose sums are apart."""
         return self.reading.blocks(self.side.rows, self.side.k)[1]
 
     @property
@@ -151,12 +147,10 @@ class _Surveyed:
 
     @property
     def row_blocks(self) -> int:
-        """Blocks that have some of its rows."""
         return -(-self.side.all_rows // ROWS)
 
     @property
     def partial_sums(self) -> dict[str, Argument]:
-        """Where the sums of parts of rows are."""
         count = self.side.all_rows * self.parts
         return {name: place(self.partials, nbytes * count)
                 for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
@@ -230,7 +224,6 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
 
 
 def _bytes(p: GemmProblem) -> int:
-    """The workspace that planes of a block of C take."""
     workspace = Workspace()
     _Memory.beside(_Memory.of_a(workspace, p), p, workspace)
     return aligned(workspace.nbytes)
@@ -281,7 +274,6 @@ def _product(p: GemmProblem, device: DeviceInfo,
 
 
 def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
-    """The tile whose waves take the least time."""
     def waves(tile: tuple[int, int, int]) -> float:
         groups, columns, _stages = tile
         tiles = tiles_of_c(p, (64 * groups, columns)) * planes_of(p.a.dtype) * 14
@@ -292,7 +284,6 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
 
 def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surveyed, _Surveyed],
              memory: _Memory) -> Launch:
-    """The launch that makes C of residues."""
     _pitch, across = _pitches(p)
     c = replace(vector_access(p.c, p.shape), width=1, conj=False)
     reach = max(output_span(p), _plane_bytes(p)[2])

@@ -18,8 +18,6 @@ from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pi
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints
 
-__all__ = ["ROW_MULTIPLE", "Planes", "Readings", "readings_of"]
-
 ROW_MULTIPLE = 8
 """Elements of rows of planes come in multiples of this: strides of tensor maps are in 16 bytes."""
 
@@ -125,8 +123,7 @@ def _accessed(side: Side, doubled: bool) -> SplitOperand:
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
              clusters: Ints) -> SplitOperand:
-    """An operand whose blocks read whole rows well: threads along rows and K, and how much is
-    kept."""
+    """An operand in whole rows: threads along rows and K, and how much is kept."""
     # Short rows stay in registers if they may, through shared memory where they cannot be read as
     # whole runs. Others are in shared memory, at most ``limit`` bytes of a block.
     run, item = operand.run, dtype(operand.element).bytes
@@ -143,8 +140,7 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
 
 def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
             clusters: Ints) -> SplitOperand:
-    """An operand with rows across K: as few blocks share them as can keep them, two for few
-    rows."""
+    """An operand with rows across K: few blocks that can keep them, two for few rows."""
     few = rows < _MANY_ROWS
     lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
     for cluster in clusters:
@@ -167,5 +163,4 @@ def _kept(operand: SplitOperand, k: int, limit: int) -> SplitOperand:
 
 
 def _largest_power(limit: int) -> int:
-    """The largest power of two up to a limit, or 0."""
     return 1 << limit.bit_length() >> 1

@@ -12,13 +12,13 @@ from math import prod
 
 from ..._dtypes import accumulator_of
 from ...kernels.common import parts_of
-from ...kernels.gemm.simt import TileShape
+from ...kernels.gemm.simt import TileShape, gemm_simt
 from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..copy.dispatch import plan_copy
 from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
 from ..gemm.packing import packed_matrices
-from ..gemm.simt import choice_of, simt_access, simt_product
+from ..gemm.simt import choice_of, config_of, simt_access
 from ..operands import (
     NARROW_SPAN,
     Roles,
@@ -32,8 +32,6 @@ from ..operands import (
 from ..plan import Plan, Workspace
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant
-
-__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy", "plan_tutorial"]
 
 _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
@@ -130,7 +128,8 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
     choice = choice_of(p, *p.map_inputs(simt_access), tile, 1, device)
     choice = replace(choice, tile=tile, blocks=blocks)
-    product = simt_product(p, device, choice, roles, aligned=aligned)
+    config = replace(config_of(p, device, choice), aligned=aligned)
+    product = bind(gemm_simt, config, p, blocks, roles, chunk=choice.chunk)
     launches = *(each for plan in copies.values() for each in plan.launches), product
     return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
                 reason + facing.note,
