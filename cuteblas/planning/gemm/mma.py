@@ -30,7 +30,6 @@ from .family import (
     MIN_SLICE,
     Choice,
     Family,
-    Made,
     adding_threads,
     counted,
     is_divided,
@@ -128,7 +127,7 @@ def _read(operand: Operand, extents: Pair) -> OperandAccess:
 
 
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
-    """Whether C goes to its rows by way of shared memory: by the words that cover them, or by
+    """Whether C is written by rows through shared memory: by the words that cover them, or by
     elements where threads cannot write pairs."""
     item, room = p.c.item, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
     if not room or p.triangle or p.c.strides[1] != 1:
@@ -298,9 +297,11 @@ def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo,
     name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
     choice = counted(p, Choice(tile, slices, chunk, work=work, name=name,
                                adding=_adding(p, slices)), resident, device, 1 + tile.atom.splits)
-    if _wide_shapes(tile.atom) and not thin:
-        choice = replace(choice, tile=_apart(tile, int(choice.work.tiles), device))
-    return choice
+    wide = _wide_shapes(tile.atom)
+    if thin and (wide or tile.atom.splits):
+        return choice
+    return replace(choice, tile=_apart(tile, int(choice.work.tiles), device) if wide
+                   else _with_useful_stages(tile, chunk))
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
@@ -374,16 +375,8 @@ def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaC
                        aligned=aligned and is_divided(p, tile))
 
 
-multiplied = made_by(gemm_mma, _config, _words, mode=1)
-
-
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
-    if not _wide_shapes(choice.tile.atom):            # the others keep blocks apart by their stages
-        choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
-    return multiplied(facing, device, choice)
-
-
-MMA = Family("gemm_mma", why_not_mma, mma_choices, _made, facing_rows)
+MMA = Family("gemm_mma", why_not_mma, mma_choices, made_by(gemm_mma, _config, _words, mode=1),
+             facing_rows)
 
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,
