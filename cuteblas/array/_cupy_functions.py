@@ -63,13 +63,7 @@ _IGNORED_BY_METHODS = {"sort": ("kind", "stable"), "astype": ("subok",)}
 
 def by_cupy(function: Func, ours: Func | None,
             arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
-    """A function of NumPy on CuPy arrays, one of which is ``some``: ours, or CuPy's.
-
-    Returns
-    -------
-    object
-        Of the type that NumPy's function returns; ``NotImplemented`` if CuPy has no such function.
-    """
+    """NumPy's function on CuPy arrays such as ``some``; ``NotImplemented`` if CuPy has none."""
     own = ours or _INSTEAD.get(function)
     theirs = () if own else _theirs(function)
     if not (own or theirs):
@@ -124,8 +118,7 @@ def raising(function: str) -> Iterator[None]:
 
 @cache
 def _theirs(function: Func) -> tuple[Func, ...]:
-    """CuPy's function in the place of NumPy's; then those that take parameters which CuPy's lacks,
-    of this module or of the Array API standard."""
+    """CuPy's function for NumPy's, then those with parameters that it lacks (ours, Array API)."""
     place, name = function.__module__.split(".")[1:], function.__name__
     found: list[Func] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
@@ -187,8 +180,7 @@ def _translated(function: Func, theirs: Sequence[Func], given: BoundArguments) -
 
 @cache
 def _renamed(function: Func, theirs: Func) -> Mapping[str, str] | None:
-    """For NumPy's parameters CuPy's: of the same name, or in the same place. ``None`` if CuPy's
-    function takes anything."""
+    """CuPy's names for NumPy's parameters; ``None`` if CuPy's function takes anything."""
     numpys, cupys = _signature(function), _signature(theirs)
     if numpys is None or cupys is None or any(p.kind in _VARIABLE
                                               for p in cupys.parameters.values()):
@@ -228,13 +220,11 @@ def _is_plain(x: Any) -> bool:
 
 
 def _makes_no_difference(name: str, value: Any) -> bool:
-    """Whether an argument may be left out."""
     return value is _UNSET or (isinstance(value, (bool, str, type(None)))
                                     and value in _WITHOUT_EFFECT.get(name, ()))
 
 
 def _as_numpys(function: Func, result: Any) -> Any:
-    """A result of the type that NumPy's function returns."""
     if function in _BOOLS:
         return bool(result)
     if function in _TUPLES and type(result) is list:
@@ -248,7 +238,6 @@ def _as_numpys(function: Func, result: Any) -> Any:
 
 @cache
 def _named_tuple(function: Func) -> Func | None:
-    """The named tuple that a function of ``numpy.linalg`` returns."""
     if function not in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet,
                         np.linalg.svd):
         return None
@@ -278,7 +267,6 @@ def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
           max: Any = None, dtype: Any = None, **named: Any) -> Any:
-    """``numpy.clip``, whose bounds have two names."""
     low, high = (other if bound is None or bound is _UNSET else bound
                  for bound, other in ((a_min, min), (a_max, max)))
     low, high = (cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
@@ -374,7 +362,6 @@ _FURTHER: dict[Func, Func] = {
 
 # -- methods ---------------------------------------------------------------------------------------
 def method_by_cupy(name: str, data: cupy.ndarray, *arguments: Any, **named: Any) -> Any:
-    """A method of NumPy's arrays on a CuPy array, with NumPy's arguments."""
     if name in _METHODS:
         return by_cupy(getattr(np, name), None, (data, *arguments), named, data)
     ignored = _IGNORED_BY_METHODS.get(name, ())
@@ -383,8 +370,7 @@ def method_by_cupy(name: str, data: cupy.ndarray, *arguments: Any, **named: Any)
 
 
 def item(data: cupy.ndarray, *index: Any) -> Any:
-    """An element as Python's number: by no index, by one of the elements in C order, or by one of
-    each axis."""
+    """An element as a Python number: by no index, in C order, or one for each axis."""
     np.broadcast_to(False, data.shape).item(*index)         # NumPy's error for a wrong index
     index = index[0] if index and isinstance(index[0], tuple) else index
     if len(index) == 1:

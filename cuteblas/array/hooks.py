@@ -252,8 +252,7 @@ _ROWS, _INNER, _COLUMNS = 5, 7, 3
 
 
 def check() -> None:
-    """Send a small product through every hook, on the current device. ``stats`` counts these
-    products; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
+    """Send a small product through every hook, counted also in ``MADE_BY_CHECKS``."""
     if (reason := runtime.why_unavailable()) is not None:
         raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
     if runtime.capturing():

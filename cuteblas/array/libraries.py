@@ -64,10 +64,10 @@ def by_library(function: Func, *arguments: Any, **named: Any) -> Any:
 @cache
 def ours_by_numpys() -> dict[Any, Func]:
     """Our functions by those of NumPy."""
-    pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg))
-             for name in package.__all__ if callable(theirs := getattr(library, name, None))
-             and callable(ours := getattr(package, name)))
-    return dict(pairs)
+    return {theirs: getattr(package, name)
+            for library, package in ((np, functions), (np.linalg, linalg))
+            for name in package.__all__ if callable(theirs := getattr(library, name, None))
+            and not isinstance(theirs, type)}
 
 
 @cache

@@ -428,7 +428,6 @@ class flatiter:
             data[...] = flat.reshape(data.shape)
 
     def copy(self) -> ndarray:
-        """The elements as a 1-D array."""
         return wrap(self.base._data.flatten())
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
@@ -445,8 +444,7 @@ def wrap(data: Any) -> ndarray:
 
 
 def wrapped(result: Any, given: Sequence[Any] = ()) -> Any:
-    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples, lists and
-    dictionaries too; where it is a given array or the data of one, that array."""
+    """A result with arrays and scalars wrapped, in containers too; given arrays as given."""
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
@@ -518,8 +516,7 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
 
 
 def call_on_data(call: Func, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Call a function on what our arrays wrap, and wrap what it returns; of ``out`` and of
-    arguments returned, the given array."""
+    """Call a function on what our arrays wrap, and wrap its result; ``out`` as it was given."""
     # nothing to look for
     if len(arguments) == 1 and not named and type(x := arguments[0]) is ndarray:
         return wrapped(call(x._data), arguments)

@@ -80,8 +80,7 @@ class Arguments(dict[str, Any]):
         return bool(number)
 
     def overwrites(self, name: str) -> bool:
-        """Whether the flag ``overwrite_NAME`` lets a routine update an operand; a list cannot
-        be."""
+        """Whether the flag ``overwrite_NAME`` lets a routine update an operand; no list is."""
         overwrites = self.flag(f"overwrite_{name}")
         if overwrites and isinstance(self[name], LISTS):
             raise TypeError(
@@ -90,8 +89,7 @@ class Arguments(dict[str, Any]):
         return overwrites
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
-        """alpha or beta: a number rounded to the type of the sums, or a 0-d array on the
-        device."""
+        """alpha or beta: a number in the type of sums, or a 0-d array on the device."""
         function, value = self.function, self[name]
         if isinstance(value, (bool, int, float, complex, np.generic)):
             whole = type(value) is int or (type(value) is float and types.compute != "int32")
@@ -193,8 +191,7 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
 
 def read(function: str, types: Types | None, request: Request, gather: Func = gather,
          view: Func = Transposition.view) -> Call:
-    """Check all but memory; ``gather`` makes arrays of operands, ``view`` shows what is
-    multiplied."""
+    """Check all but memory; ``gather`` makes arrays, ``view`` shows what is multiplied."""
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.overwrites("c")

@@ -23,8 +23,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 
 
 class Relabelled:
-    """An array whose DLPack capsules have another type ``code`` of the same size; ``owner``
-    exports it."""
+    """An array with another type of the same size, DLPack's ``code``, in its capsules."""
 
     def __init__(self, owner: Any, code: int):
         self._owner = owner

@@ -36,7 +36,6 @@ HOST = Place("numpy", None)
 
 
 LISTS = list, tuple, range
-"""Types of operands that are converted to arrays."""
 
 
 def _unchanged(result: Any) -> Any:
@@ -150,7 +149,6 @@ def _refuse_mixture(function: str, first: str, place: Place, second: str, other:
 
 
 def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndarray:
-    """A list of numbers as an array of the type that the routine takes."""
     try:
         raw = np.asarray(values)
     except ValueError:

@@ -46,7 +46,6 @@ ROWS = {letter + operation: Routine(letter + operation, ROUTINES[f"{letter}gemm"
                                     (*operands,)[:-1],
                                     "H" if operation in ("gerc", "herk", "her2k") else "T")
         for operation, letters, operands in _OPERATIONS for letter in letters}
-"""The table, by names."""
 
 
 def rows(*operations: str) -> list[Routine]:

@@ -41,7 +41,6 @@ class Types:
             )
 
     def number(self, function: str, name: str, value: Any) -> int | float | complex:
-        """A scalar rounded to the type of the sums."""
         if isinstance(value, int) and not -2**1000 < value < 2**1000:
             raise ValueError(
                 f"{function} computes in {self.compute}, which cannot hold {name}: it has {value.bit_length()} bits"
@@ -68,7 +67,6 @@ ROUTINES = {
     "bgemm": Types("bfloat16", "float32", "bfloat16"),
     "igemm": Types("int8", "int32", "int32"),
 }
-"""The routines with a letter."""
 
 PRODUCTS = (
     *ROUTINES.values(),
@@ -91,7 +89,6 @@ def type_name(dtype: np.dtype) -> str:
 
 @cache
 def dtype_named(name: str) -> np.dtype:
-    """NumPy's element type of a name from the table."""
     return DTYPES[name].numpy if name in DTYPES else np.dtype(name)
 
 

@@ -20,10 +20,10 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..functions.signatures import PRECISIONS
 from .terminal import columns, reflowed
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
-"""What was called, for messages."""
 
 INTERRUPTED, UNREAD = 130, 141
 # RuntimeError: CUDA's, the emulator's, RecursionError
@@ -62,6 +62,12 @@ class Parser(ArgumentParser):
         name, _, word = name.partition(" ")
         how = {**how, "metavar": word} if word else how or {"action": "store_true"}
         self.add_argument(name, help=help, **how)
+
+    def precision(self) -> None:
+        """Declare the option that names the algorithm of a product."""
+        self.option("--precision NAME",
+                    f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
+                    default="auto", choices=PRECISIONS)
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, and say if that fails, unlike argparse."""

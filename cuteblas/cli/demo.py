@@ -60,7 +60,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the demonstration; 1 if a result is wrong."""
     reason = runtime.why_unavailable()
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
@@ -88,7 +87,7 @@ def run(options: Namespace) -> int:
 
 def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     """Multiply and grade; on a GPU beside its library."""
-    print(reflowed(f"\nMultiply: {work.product}"))
+    _say(f"Multiply: {work.product}")
     result = machine.get(matmul(a, b))
     graded = grade(work.a, work.b, result)
     _entry("result", _in_words(graded, result))
@@ -110,7 +109,7 @@ def _in_words(graded: Grade, result: np.ndarray) -> str:
 
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
-    print(reflowed(f"\nTranspose: {work.transposed}, copied to C order"))
+    _say(f"Transpose: {work.transposed}, copied to C order")
     right = _same(machine.get(ascontiguousarray(matrix_transpose(x))), matrix_transpose(work.x))
     _entry(
         "result",
@@ -138,12 +137,7 @@ def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> Non
 # -- a kernel at work ------------------------------------------------------------------------------
 def _emulate(work: Task) -> list[bool]:
     """Run a generated kernel on a piece of the data; whether its result is right, if it ran."""
-    print(
-        reflowed(
-            "\nWatch a kernel: the emulator runs the GPU's code on this CPU and checks every step"
-        ),
-        flush=True
-    )
+    _say("Watch a kernel: the emulator runs the GPU's code on this CPU and checks every step")
     if (missing := emulator.why_unavailable()) is not None:
         _entry("skipped", missing)
         return []
@@ -204,24 +198,18 @@ def _measured_elsewhere(explanation: Explanation) -> None:
     measured = json.loads(
         files("cuteblas.cli").joinpath("measured.json").read_text(encoding="utf-8")
     )
-    about = measured["about"]
-    cublas = int(about["cublas"])
-    print(
-        reflowed(
-            f"\nSpeed on a GPU: the project's measurements on one {about['device']}, beside CuPy "
-            f"{about['cupy'].rpartition('.')[0]} (cuBLAS {cublas // 10000}.{cublas // 100 % 100})"
-        )
-    )
+    _say(f"Speed on a GPU: the project's measurements on {measured['about']}")
     print(f"  {'':38}{'cuteblas':>10}{'CuPy':>10}")
-    for row in measured["rows"]:
-        dtype, size, *_ = row["case"].split()
-        what = f"{'matmul' if row['group'] == 'gemm' else 'transpose'} {dtype} {size.replace('x', ' x ')}"
+    for what, ours, theirs in measured["rows"]:
         print(
-            f"  {what:38}{duration(row['ours_s']):>10}{duration(row['rival_s']):>10}{row['rival_s'] / row['ours_s']:>6.1f} "
-            "times as fast"
+            f"  {what:38}{duration(ours):>10}{duration(theirs):>10}{theirs / ours:>6.1f} times as fast"
         )
-    print(reflowed("\nThe product above on that GPU: cuteblas's plan, with an estimated time"))
+    _say("The product above on that GPU: cuteblas's plan, with an estimated time")
     show(explanation, with_picture=False, more=_MORE)
+
+
+def _say(text: str) -> None:
+    print(f"\n{reflowed(text)}", flush=True)
 
 
 def _entry(name: str, text: str) -> None:
@@ -231,22 +219,8 @@ def _entry(name: str, text: str) -> None:
 # -- what is multiplied ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Task:
-    """A product, an array to transpose, and what they are.
-
-    Attributes
-    ----------
-    title, product, transposed : str
-        What the data are, what is multiplied, what is transposed.
-    a, b : numpy.ndarray
-        The operands of the product.
-    x : numpy.ndarray
-        The array whose transpose is materialised: a matrix, or a stack of them.
-    piece : tuple of two numpy.ndarray
-        A small product for the emulator.
-    images : int
-        How many images of equal width are side by side in the second operand of the piece, and in
-        its product.
-    """
+    """A product, an array to transpose, and a small product for the emulator, whose second operand
+    has ``images`` side by side."""
 
     title: str
     product: str
@@ -287,8 +261,7 @@ def _corner(x: np.ndarray) -> np.ndarray:
 
 
 def _digits() -> Task:
-    """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix
-    of degree 2 of all digits."""
+    """Products of all pairs of pixels, centred: the digits' kernel matrix of degree 2."""
     if find_spec("sklearn") is None:
         raise CommandError(
             f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"

@@ -22,8 +22,7 @@ _COPY = re.compile(r"(\w+) (\S+)(?: of rows of (\d+))?(?: with axis (\d+) revers
 
 
 def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
-    follows a colon."""
+    """The shapes in ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with its colon's rest."""
     found = [(re.findall(r"\d+", extents), axes or None) for extents, axes in _SHAPE.findall(text)]
     if not found or _SHAPE.sub("", text).strip(" \t,@"):
         raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
@@ -35,22 +34,8 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
 # -- permutations ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Permutation:
-    """A permutation of the axes of an array, written out or in place.
-
-    Attributes
-    ----------
-    extents : tuple of int
-        Of the array that is moved.
-    axes : tuple of int
-        As ``numpy.transpose`` takes them.
-    in_place : bool
-        Whether the array itself is overwritten.
-    beyond : int
-        Elements by which rows of memory are longer than those of the array, which is C contiguous
-        otherwise: it is a slice.
-    backwards : int or None
-        An axis that is walked backwards.
-    """
+    """A permutation of the axes of an array, written out or in place; rows of memory are
+    ``beyond`` elements longer, and the axis ``backwards`` is walked so."""
 
     extents: tuple[int, ...]
     axes: tuple[int, ...] = (1, 0)
@@ -76,8 +61,7 @@ class Permutation:
 
 
 def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
-    """The permutation by the axes that follow the colon of a shape; of ``inplace`` or nothing, the
-    last two are exchanged."""
+    """The permutation after a shape's colon; the last two axes for ``inplace`` or nothing."""
     count = len(extents)
     in_place = axes == "inplace"
     if axes and not in_place:
@@ -95,8 +79,7 @@ def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
 
 # -- what calibrate measures ------------------------------------------------------------------------
 class Sample(NamedTuple):
-    """A problem to measure: its name, the problem, the type of its elements and the bytes before
-    the first ones."""
+    """A problem, the type of its elements, and bytes before the first ones."""
 
     name: str
     problem: GemmProblem | CopyProblem
@@ -105,15 +88,13 @@ class Sample(NamedTuple):
 
 
 def usual_samples() -> list[Sample]:
-    """Random problems of all kinds in turns, so that whenever time runs out there are some of each.
-    ``conformance/bench/samples.py`` drew them."""
+    """Random problems of all kinds in turns; ``conformance/bench/samples.py`` drew them."""
     names = files("cuteblas.cli").joinpath("problems.txt").read_text("utf-8")
     return [sample_named(name) for name in names.splitlines()]
 
 
 def sample_named(name: str) -> Sample:
-    """The problem of a name: ``"float32 8x64x32x16 NTN by ieee"``, ``"int8 64x12:1,0 of rows of
-    14"``."""
+    """The problem of "float32 8x64x32x16 NTN by ieee" or "int8 64x12:1,0 of rows of 14"."""
     if found := _PRODUCT.fullmatch(name):
         element, batch, m, n, k, orders, precision = found.groups()
         return product(element, int(m), int(n), int(k), (int(batch),) if batch else (), orders,
@@ -130,8 +111,7 @@ def sample_named(name: str) -> Sample:
 def product(
     name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto"
 ) -> Sample:
-    """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T``
-    where columns are."""
+    """A product; ``orders`` has ``N`` where rows are contiguous, ``T`` where columns are."""
 
     def operand(rows: int, columns: int, order: str) -> Operand:
         return Operand(name, (columns, 1) if order == "N" else (1, rows),

@@ -1,5 +1,4 @@
-"""Text for terminals: colours where they are supported, characters that can be shown, lines that
-fit, and the progress of a long command."""
+"""Text for terminals: colours, characters that can be shown, lines that fit, and progress."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 Paint = Callable[[str, int], str]
-"""Colours a text by a number."""
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _NARROWEST, _WIDEST = 40, 100
@@ -23,8 +21,7 @@ _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
 def paint() -> Paint:
-    """Colours on a terminal; plain text in files and pipes, dumb terminals and with
-    ``NO_COLOR``."""
+    """Colours on a terminal; plain text in files, pipes, dumb terminals, with ``NO_COLOR``."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
     return lambda text, number: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{text}\x1b[0m"
@@ -48,22 +45,9 @@ def wrapped(text: str) -> str:
 
 
 def reflowed(text: str) -> str:
-    """Paragraphs and lists wrapped for another width; lines of a shell go on after a backslash."""
-    # A line continues the one before if it is indented by four or more and further than that, or
-    # if neither is indented.
-    joined: list[str] = []
-    for line in text.splitlines():
-        indent, above = _indent(line), _indent(joined[-1]) if joined else 0
-        begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
-        joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
-    return "\n".join(_command(line) if line.startswith("  python -m")
-                     else wrapped(line) if _indent(line) else fill(line, columns())
-                     for line in joined)
-
-
-def _command(line: str) -> str:
-    return " \\\n".join(wrap(line, columns() - 2, subsequent_indent="      ",
-                             break_long_words=False, break_on_hyphens=False))
+    """Paragraphs wrapped for the terminal; lines that are indented begin where they did."""
+    return "\n\n".join(wrapped(part) if part.startswith(" ") else fill(part, columns())
+                       for part in text.split("\n\n"))
 
 
 def _indent(line: str) -> int:
@@ -89,28 +73,7 @@ def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
 
 
 class Progress:
-    """The progress of a number of steps, on stderr, and only where that is a terminal; a context
-    manager.
-
-    With tqdm (``pip install 'cuteblas[demo]'``) it is a bar, without it a line from time to time.
-
-    Parameters
-    ----------
-    what : str
-        What is done, in a word or two.
-    total : int, optional
-        How many steps there are, if that is known.
-
-    Examples
-    --------
-    >>> with Progress("gemm", 3) as progress:
-    ...     for case in "abc":
-    ...         progress.print(case)
-    ...         progress.advance()
-    a
-    b
-    c
-    """
+    """The progress of a number of steps on a terminal's stderr: tqdm's bar, or lines."""
 
     def __init__(self, what: str, total: int | None = None):
         self._what, self._total, self._done = what, total, 0

@@ -508,7 +508,6 @@ def _aligned(value: bytes) -> tuple[int, object]:
 
 
 def _scalar_bytes(dtype: DType, value: Any) -> bytes:
-    """A scalar as the kernel's type stores it."""
     return int(value).to_bytes(dtype.bytes, "little") if dtype.kind == "V" else np.array(value, dtype.numpy).tobytes()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..planning.problem import merged
+from ..planning.sharding import common, seen_from
 from ..runtime.peers import Lane, Mode, Peers
 from .cuda import CUDA, spare_memory
 from .execution import Execution
@@ -41,8 +43,7 @@ def copy_box(between: Peers, lane: Stream, target: tuple[int, Any],
 
 
 class _Way(NamedTuple):
-    """Copies by the driver: bytes of a run, modes of one copy, and beginnings in target and
-    source."""
+    """Copies by the driver: bytes of a run, modes of a copy, beginnings in both arrays."""
 
     width: int
     modes: tuple[Mode, ...]
@@ -122,19 +123,11 @@ def assign(between: Peers, target: Any, source: Any) -> None:
     for device in {*target.devices}:
         for event in begun:
             between.wait(device, "in", event)
-    for (to, start), dst in zip(zip(target.devices, target.starts, strict=True), target.shards,
-                                strict=True):
-        for (origin, first), src in zip(zip(source.devices, source.starts, strict=True),
-                                        source.shards, strict=True):
-            low = [0] * target.ndim
-            high = list(target.shape)
-            for axis, at, x in ((target.axis, start, dst), (source.axis, first, src)):
-                low[axis], high[axis] = max(low[axis], at), min(high[axis], at + x.shape[axis])
-            if all(i < j for i, j in zip(low, high, strict=True)):
-                box_of = [tuple(slice(i - (at if k == axis else 0), j - (at if k == axis else 0))
-                                for k, (i, j) in enumerate(zip(low, high, strict=True)))
-                          for axis, at in ((target.axis, start), (source.axis, first))]
-                copy_box(between, (to, "in"), (to, dst[box_of[0]]), (origin, src[box_of[1]]))
+    shards = [zip(x.devices, x.shards, x.boxes, strict=True) for x in (target, source)]
+    for (to, dst, its), (origin, src, theirs) in product(*shards):
+        if all(box := common(its, theirs)):
+            copy_box(between, (to, "in"), (to, dst[seen_from(box, its)]),
+                     (origin, src[seen_from(box, theirs)]))
     ended = [between.record(device, "in") for device in {*target.devices}]
     for device in devices:
         for event in ended:

@@ -61,8 +61,6 @@ class _Cast(Protocol[_Result]):
 
 
 class _Sharded(Protocol[_Result]):
-    """A :class:`cuteblas.ShardedArray`."""
-
     def like(self, shape: Sequence[int], dtype: Any, devices: Sequence[int], /) -> _Result: ...
 
 

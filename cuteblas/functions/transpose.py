@@ -181,7 +181,6 @@ def _moved(a: Any, axis: int, place: int) -> Any:
 
 
 def _permuted(call: Func, a: Any, *arguments: Any) -> Any:
-    """A view of a CuPy array with the axes in the order that NumPy's function gives them."""
     # each axis has its number for a stride
     numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))
     return a.transpose(call(numbered, *arguments).strides)

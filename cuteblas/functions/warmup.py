@@ -35,8 +35,7 @@ _START_SET = [*((n, n, n) for n in (1024, 1000, 2048, 2000, 4096, 4000, 8192, 12
 
 @dataclass
 class Recording:
-    """The problems that calls ran, each once: types, extents, strides and alignments, without
-    elements or the card."""
+    """The problems that calls ran, each once, without elements or the card."""
 
     problems: list[Problem] = field(default_factory=list)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from itertools import product as combinations_of
-from math import inf
+from math import inf, prod
 from typing import Any, NamedTuple
 
 from .streaming import Tile, back_and_forth
 
-__all__ = ["AXES", "Action", "Cost", "Held", "Operands", "Panel", "Part", "Share", "Spread",
-           "Step", "spread"]
+__all__ = ["AXES", "Action", "Box", "Cost", "Held", "Operands", "Panel", "Part", "Share", "Spread",
+           "Step", "common", "seen_from", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 """The axes of A, B and C, by the names of the product's extents."""
@@ -34,43 +34,53 @@ _ROUNDS = 3              # of shares that are made even
 _KEPT = 3                # grids and ways to cut that are looked at closely
 
 
+Box = tuple[range, ...]
+"""A part of an array: a range of each axis."""
+
+
 class Part(NamedTuple):
     """A range of an axis of an array, and the device that holds it."""
 
     device: int
-    start: int
-    stop: int
+    range: range
+
+
+def common(one: Sequence[range], other: Sequence[range]) -> Box:
+    """What two boxes of an array have in common; some of its ranges are empty if it is nothing."""
+    return tuple(range(max(i.start, j.start), min(i.stop, j.stop))
+                 for i, j in zip(one, other, strict=True))
+
+
+def seen_from(box: Sequence[range], origin: Sequence[range]) -> tuple[slice, ...]:
+    """The indices of a box in an array that is a box itself."""
+    return tuple(slice(i.start - j.start, i.stop - j.start)
+                 for i, j in zip(box, origin, strict=True))
 
 
 @dataclass(frozen=True)
 class Held:
-    """Where an operand or the result is: gapless ``parts`` along ``axis``; ``read`` if C is an
-    operand."""
+    """Where an operand or C is: gapless ``parts`` along ``axis``; ``read`` if C is read."""
 
     axes: tuple[str, ...]
     axis: str
     parts: tuple[Part, ...]
-    bytes: int
+    itemsize: int
     read: bool = False
 
-    def met(self, tile: Tile) -> Iterator[tuple[int, Tile]]:
-        """The indices of the parts that a tile meets, and what each of them has of the tile."""
-        wanted: range = getattr(tile, self.axis)
-        for i, part in enumerate(self.parts):
-            if common := range(max(wanted.start, part.start), min(wanted.stop, part.stop)):
-                yield i, tile._replace(**{self.axis: common})
+    def region(self, tile: Tile) -> Box:
+        """What a tile needs of it."""
+        return tuple(getattr(tile, axis) for axis in self.axes)
 
 
 class Piece(NamedTuple):
-    """What one shard has of a panel: the box ``inside`` it and ``within`` the panel; equal ``key``
-    for the same box."""
+    """A shard's part of a panel: the box ``inside`` it and ``within`` the panel, by ``key``."""
 
     shard: int
     device: int
     inside: tuple[slice, ...]
     within: tuple[slice, ...]
     key: tuple[Any, ...]
-    bytes: float
+    bytes: int
 
 
 class Panel(NamedTuple):
@@ -124,8 +134,6 @@ class Spread:
 
 
 class Operands(NamedTuple):
-    """Where A, B and C are."""
-
     a: Held
     b: Held
     c: Held
@@ -140,8 +148,7 @@ class Cost(NamedTuple):
 
     @classmethod
     def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
-        """From the time of all and of half of the columns: two halves prepare the first operand
-        twice."""
+        """From the time of all and of half the columns: halves prepare one operand twice."""
         again = max(0.0, 2 * half - whole)
         return cls(whole, min(again / first, whole / (2 * (first + second))))
 
@@ -154,33 +161,9 @@ class Cost(NamedTuple):
 @lru_cache(maxsize=256)
 def spread(whole: Tile, held: Operands, devices: tuple[int, ...], cost: Cost,
            rate: Callable[[int, int], float], finer: int = 1, slots: int | None = None) -> Spread:
-    """Divide a product among devices so that it is expected to end first.
-
-    Parameters
-    ----------
-    whole : Tile
-        The product.
-    held : Operands
-        Where A, B and C are.
-    devices : tuple of int
-        Which may compute.
-    cost : Cost
-        The time on one of them.
-    rate : callable
-        Bytes in a second from a device to another one.
-    finer : int
-        How many times as many tiles as usual: of what has no memory otherwise.
-    slots : int, optional
-        For how many panels of each operand a device has memory at a time; for all by default.
-
-    Examples
-    --------
-    >>> held = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, 0, 16384),), 2**30) for name in "abc"]
-    >>> whole, cost = Tile.whole(1, 16384, 16384, 16384), Cost(43e-3)
-    >>> found = spread(whole, Operands(*held), (0, 1), cost, lambda i, j: 390e9)
-    >>> [(share.device, len(share.tiles)) for share in found.shares]
-    [(0, 1), (1, 4)]
-    """
+    """Divide a product among devices so that it is expected to end first."""
+    # ``rate`` is bytes in a second between devices; ``finer`` multiplies the number of tiles,
+    # where memory is short; ``slots`` is the panels of each operand that a device has room for.
     order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
         product = _Product(whole, held, tuple(order[:count]), cost, rate, slots)
@@ -213,8 +196,6 @@ def _grids(whole: Tile, count: int) -> Iterator[dict[str, int]]:
 
 @dataclass(frozen=True)
 class _Product:
-    """What is divided, among which devices."""
-
     whole: Tile
     held: Operands
     devices: tuple[int, ...]
@@ -225,39 +206,33 @@ class _Product:
 
     def panels(self, tile: Tile) -> list[Panel]:
         """The panels of A and B that a tile reads, and the one of C that it writes."""
-        found = []
-        for name, one in zip(AXES, self.held, strict=True):
-            region = [getattr(tile, axis) for axis in one.axes]
-            key = name, *region
-            if key not in self.known:
-                self.known[key] = Panel(
-                    tuple(map(len, region)),
-                    tuple(self._piece(name, shard, box, tile) for shard, box in one.met(tile)),
-                    key, None)
-            found.append(self.known[key])
-        return found
+        return [self._panel(name, one.region(tile))
+                for name, one in zip(AXES, self.held, strict=True)]
 
-    def _piece(self, name: str, shard: int, box: Tile, tile: Tile) -> Piece:
-        """What a part of an array holds of what a tile needs."""
+    def _panel(self, name: str, region: Box) -> Panel:
+        key = name, *region
+        if key not in self.known:
+            shards = range(len(getattr(self.held, name).parts))
+            pieces = (self._piece(name, shard, region) for shard in shards)
+            self.known[key] = Panel(tuple(map(len, region)),
+                                    tuple(piece for piece in pieces if all(piece.key)), key, None)
+        return self.known[key]
+
+    def _piece(self, name: str, shard: int, region: Box) -> Piece:
+        """What a part of an array has of a box of it."""
         one: Held = getattr(self.held, name)
-        part, size = one.parts[shard], float(one.bytes)
-        inside, within = list[slice](), list[slice]()
-        for axis in one.axes:
-            here: range = getattr(box, axis)
-            for boxes, first in ((inside, part.start * (axis == one.axis)),
-                                 (within, getattr(tile, axis).start)):
-                boxes.append(slice(here.start - first, here.stop - first))
-            size *= len(here) / len(getattr(self.whole, axis))
-        return Piece(shard, part.device, tuple(inside), tuple(within),
-                     (name, *(getattr(box, axis) for axis in one.axes)), size)
+        part = one.parts[shard]
+        own = one.region(self.whole._replace(**{one.axis: part.range}))
+        box = common(own, region)
+        return Piece(shard, part.device, seen_from(box, own), seen_from(box, region), (name, *box),
+                     one.itemsize * prod(map(len, box)))
 
     def missing(self, device: int, tile: Tile) -> dict[str, int]:
         """The bytes of each array that a tile needs and other devices hold."""
-        return {name: int(sum(piece.bytes for piece in panel.pieces if piece.device != device))
+        return {name: sum(piece.bytes for piece in panel.pieces if piece.device != device)
                 for name, panel in zip(AXES, self.panels(tile), strict=True)}
 
     def seconds(self, tile: Tile) -> float:
-        """The time of a tile on a device that has all that it needs."""
         return self.cost.of(self.whole, tile) + _LAUNCHES
 
     def steps(self, device: int, tiles: Sequence[Tile]) -> tuple[Step, ...]:
@@ -272,8 +247,7 @@ class _Product:
 
 
 class _Course:
-    """Tiles of all devices while operands arrive and results leave: what is begun, and when it
-    ends."""
+    """Tiles of all devices, operands that arrive and results that leave, in time."""
     # A piece comes from its shard or a device that has it, over the fastest link, then from the
     # one that passed it on least: it leaves a group of devices with faster links once. Only one
     # copy at a time leaves a device by links of one rate.
@@ -407,7 +381,7 @@ def _cells(product: _Product,
 
 def _held_ends(held: Operands, axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
     """Where parts of operands or of C end already, if each of the devices has its own."""
-    return next(([part.stop for part in one.parts] for one in held if one.axis == axis
+    return next(([part.range.stop for part in one.parts] for one in held if one.axis == axis
                  and [part.device for part in one.parts] == [*devices[:count]]), None)
 
 
@@ -419,14 +393,10 @@ def _ends(extent: int, fractions: Sequence[float]) -> list[int]:
 
 
 def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) -> tuple[Tile, ...]:
-    """The part of a device in tiles, so that it is computed while operands arrive and results
-    leave.
-
-    They are few: what an algorithm makes of the operand that they share, planes or residues, is
-    made again for each. The first one needs what is here already, or is small, since nothing is
-    computed before it is there; each of the next is as large as what arrives meanwhile; and the
-    last one is small if C leaves. Devices that need the same panels cut them in the same way.
-    """
+    """The part of a device in tiles, computed while operands arrive and results leave."""
+    # Tiles are few: what is made of the operand that they share is made again for each. The first
+    # needs what is here already, or is small; each of the next is as large as what arrives
+    # meanwhile; the last is small if C leaves. Devices with the same panels cut them alike.
     if not tile.outputs:
         return ()
     axis, own, (least, growth), leaves = way
@@ -446,17 +416,17 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
-    """What needs the device's own part of an operand, and the rest: what comes after, then
-    before."""
+    """What needs the device's own part of an operand, and what comes after it, then before."""
     for one in product.held[:2]:
-        own = [box for shard, box in one.met(tile) if one.parts[shard].device == device]
-        alone = [part.device for part in one.parts].count(device) == 1 < len(one.parts)
-        if one.axis == axis and alone and own:
-            whole, here = getattr(tile, axis), getattr(own[0], axis)
-            ends = here.start - whole.start, here.stop - whole.start, len(whole)
-            before, _here, after = tile.between(axis, ends)
-            *found, last = (part for part in (own[0], after, before) if part.outputs)
-            return found, last
+        own = [part.range for part in one.parts if part.device == device]
+        if one.axis == axis and len(one.parts) > len(own) == 1:
+            whole: range = getattr(tile, axis)
+            (here,) = common(own, [whole])
+            if here:
+                ends = here.start - whole.start, here.stop - whole.start, len(whole)
+                before, first, after = tile.between(axis, ends)
+                *found, last = (part for part in (first, after, before) if part.outputs)
+                return found, last
     return [], tile
 
 

@@ -40,7 +40,6 @@ class Variant:
 
 @cache
 def variants() -> dict[str, Variant]:
-    """All named kernels, by name."""
     found: dict[str, Variant] = {}
     for module in _MODULES:
         for v in import_module(f"{__package__}.{module}").VARIANTS:

@@ -80,7 +80,6 @@ def _device(plan: Plan) -> str:
 
 
 def time_words(plan: Plan, expected: Estimate) -> str:
-    """The expected time, what bounds it, and the floor where that does."""
     if plan.family == "nothing":
         return "none"
     least = f"no kernel takes less than {duration(expected.floor.seconds)}"

@@ -1,5 +1,3 @@
-"""Which architecture a kernel is compiled for."""
-
 from __future__ import annotations
 
 from ..codegen.architectures import number_of

@@ -116,7 +116,6 @@ class ArgumentBlock:
         return changed
 
     def forget(self) -> None:
-        """Let the next call write everything."""
         self._written = None
 
     def _read_by(self, launch: Any) -> int:
@@ -127,7 +126,6 @@ class ArgumentBlock:
         return bits
 
     def _point(self, launch: Any) -> ctypes.Array[ctypes.c_void_p]:
-        """The array of pointers to the arguments of one launch."""
         params, arguments = launch.kernel.params, launch.arguments
         if len(params) != len(arguments):
             raise ValueError(

@@ -1,5 +1,3 @@
-"""Where files of configuration are."""
-
 from __future__ import annotations
 
 import re

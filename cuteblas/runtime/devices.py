@@ -111,8 +111,7 @@ def load_libraries() -> None:
 
 
 def create_context() -> None:
-    """Create the first device's context, by the driver: CuPy is imported in that tenth of a
-    second."""
+    """Create the first device's context by the driver, while CuPy is imported."""
     with suppress(DriverError):
         _, get, retain = _starting_functions()
         device, context = ctypes.c_int(), ctypes.c_void_p()

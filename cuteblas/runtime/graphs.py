@@ -21,8 +21,6 @@ _NON_BLOCKING, _RELAXED = 1, 2          # CUstream_flags, CUstreamCaptureMode
 
 
 class _Parameters(ctypes.Structure):
-    """``CUDA_KERNEL_NODE_PARAMS_v2``."""
-
     _fields_ = (("function", _POINTER), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("shared_bytes", ctypes.c_uint), ("parameters", _POINTER), ("extra", _POINTER),
                 ("kernel", _POINTER), ("context", _POINTER))

@@ -55,8 +55,7 @@ def processors_in(text: str) -> set[int]:
 
 
 class Link:
-    """Copies in both directions and kernels, on three streams; all calls to CUDA, for tests to
-    replace."""
+    """Copies in both directions and kernels on three streams; tests replace it."""
 
     def __init__(self, ordinal: int):
         self.ordinal = ordinal

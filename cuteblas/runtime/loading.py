@@ -27,8 +27,7 @@ _FIRST_WITH_FUNC_LOAD = 12040
 
 
 class KernelRecord(NamedTuple):
-    """What loads a kernel of another process; ``cubin`` is its machine code's name in the
-    cache."""
+    """What loads a kernel of another process; ``cubin`` is its file's name in the cache."""
 
     name: str
     threads: int

@@ -112,8 +112,7 @@ class _Transfer:
 
 
 class Mover:
-    """Slots and threads of one device until :meth:`close`; ``lock`` is that of the one call on the
-    link."""
+    """Slots and threads of one device until :meth:`close`; ``lock`` is the call's on the link."""
     # By default threads are three quarters of at most 16 processors, with the one that waits: more
     # wait for each other and the driver.
 
@@ -148,8 +147,7 @@ class Mover:
         return self._start(x, address, _UP, not streams, x, hashes)
 
     def hashes(self, low: int, high: int) -> np.ndarray:
-        """A keyed hash of each part, four words; different bytes meet with probability <
-        2**-120."""
+        """A keyed hash of each part, four words; others meet with probability < 2**-120."""
         found = np.empty((-(-(high - low) // HASHED_BYTES), _SUMS), np.uint64)
         transfer = _Transfer(self._library, self._mover, found)
         transfer.begin(_Array(low, 0, high - low, high - low, HASHED_BYTES, HASHED_BYTES,

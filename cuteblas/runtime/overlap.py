@@ -1,5 +1,4 @@
-"""Launches that may begin while the kernel before them runs (programmatic dependent launch,
-sm_90)."""
+"""Launches that begin while the kernel before runs (programmatic dependent launch, sm_90)."""
 
 from __future__ import annotations
 
@@ -24,8 +23,6 @@ class _Attribute(ctypes.Structure):
 
 
 class _Config(ctypes.Structure):
-    """``CUlaunchConfig``."""
-
     _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
                 ("attributes", ctypes.POINTER(_Attribute)), ("attribute_count", ctypes.c_uint))

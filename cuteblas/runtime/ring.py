@@ -146,8 +146,7 @@ class _Workers:
 
 
 class Ring:
-    """Slots and threads of one device until :meth:`close`; ``lock`` is that of the one call on the
-    link."""
+    """Slots and threads of one device until :meth:`close`; ``lock`` is the call's on the link."""
 
     def __init__(self, link: Any, threads: int | None = None, slot_bytes: int = SLOT_BYTES):
         self.link, self.slot_bytes = link, slot_bytes

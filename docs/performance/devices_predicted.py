@@ -29,8 +29,8 @@ def rate(one: int, other: int) -> float:
 def held(name: str, n: int, itemsize: int, devices: int, axis: str) -> Held:
     """A matrix of n x n in equal parts on so many GPUs."""
     ends = [n * i // devices for i in range(devices + 1)]
-    return Held(AXES[name], axis, tuple(Part(i, *part) for i, part in enumerate(pairwise(ends))),
-                n * n * itemsize)
+    parts = (Part(i, range(*part)) for i, part in enumerate(pairwise(ends)))
+    return Held(AXES[name], axis, tuple(parts), itemsize)
 
 
 def cost(dtype: str, n: int) -> Cost:

@@ -40,7 +40,6 @@ class __array_namespace_info__(_Info):
         return _devices.default_device()
 
     def devices(self) -> Any:
-        """All devices."""
         return [*_devices.devices()]
 
     def default_dtypes(self, *, device: Any = None) -> Any:

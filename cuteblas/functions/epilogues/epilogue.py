@@ -341,7 +341,6 @@ def widened(x: Any) -> Any:
 
 def check_shape(epilogue: Epilogue, name: str, given: Ints,
                 shape: Ints) -> None:
-    """Refuse an operand that does not broadcast over a result as in NumPy."""
     extra = len(shape) - len(given)
     if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(given, shape[extra:],
                                                                   strict=True)):

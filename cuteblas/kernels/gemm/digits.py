@@ -49,8 +49,7 @@ def planes_of(
 
 
 def _shift(k: KernelBuilder, part: Tensor, shifted: Callable[[Value], Value]) -> None:
-    """Shift accumulators, also zeros: under a condition ptxas waits after every matrix
-    instruction."""
+    """Shift accumulators, also zeros: a condition makes ptxas wait after each instruction."""
     k.fill(part, lambda *at: cast(shifted(cast(part(*at), "uint32")), "int32"))
 
 
@@ -137,8 +136,7 @@ class ParkedSums:
             k.copy(Vector(_WORD), word, Tensor(parked.engine, parked.layout[0]))
 
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
-        """Load the sums of ``count`` columns from ``first`` on; the answer gives them by
-        coordinates."""
+        """Load the sums of ``count`` columns from ``first`` on; they are given by coordinates."""
         k, digits = self.k, size(self.words, 1)
         parked = k.registers("parked_word", "uint32", (digits, count))
         with k.loops((digits, count)) as (s, n):

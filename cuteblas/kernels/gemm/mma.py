@@ -83,8 +83,6 @@ class MmaTile:
 
 @dataclass(frozen=True)
 class MmaConfig(GemmConfig):
-    """What a ``gemm_mma`` kernel is specialised on."""
-
     tile: MmaTile
 
     @property

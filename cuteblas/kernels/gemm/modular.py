@@ -32,7 +32,7 @@ MOST_DEPTH = 2**30 // 128**2
 
 @dataclass(frozen=True)
 class GemmModularConfig(RingConfig):
-    """What a ``gemm_modular`` kernel is specialised on. ``element`` complex128 has three planes a
+    """The configuration of a ``gemm_modular`` kernel. ``element`` complex128 has three planes a
     modulus; with a ``triangle``, residues are written in whole squares of tiles."""
 
     element: str = "float64"

@@ -58,7 +58,6 @@ class TileShape:
         return (ring + self.m * self.n * (self.totals == "shared")) * item
 
     def rows_bytes(self, item: int) -> int:
-        """Shared memory of C where it is written by rows."""
         return held_bytes(self.n, self.m, item, self.apart)
 
     @property
@@ -91,8 +90,6 @@ class TileShape:
 
 @dataclass(frozen=True)
 class SimtConfig(GemmConfig):
-    """What a ``gemm_simt`` kernel is specialised on."""
-
     tile: TileShape
 
     @property

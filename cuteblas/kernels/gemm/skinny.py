@@ -69,7 +69,7 @@ _REGISTERS = 80, 176                # of threads that do not multiply, and of th
 
 @dataclass(frozen=True)
 class SkinnyConfig(TmaConfig):
-    """What a ``gemm_skinny`` kernel is specialised on; tiles have 128 rows and a multiple of 32
+    """The configuration of a ``gemm_skinny`` kernel; tiles have 128 rows and a multiple of 32
     columns. ``tma``: whether TMA reads A, and B; ``slices`` of K are the outermost batch mode."""
 
     output: str

@@ -76,8 +76,7 @@ class StagedC:
     @contextmanager
     def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: DynamicPair,
                   batch: Coord) -> Iterator[tuple[IntLike, Tensor]]:
-        """A loop over the pieces of a tile: number and this thread's part, which is then
-        stored."""
+        """A loop over a tile's pieces: number and this thread's part, which is stored then."""
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         if self._count % self._slots:
             k.comment("The first piece goes where the last one of the tile before was")

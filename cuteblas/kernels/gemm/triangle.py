@@ -43,8 +43,7 @@ class Rectangle:
 
 
 class Triangle(Rectangle):
-    """A triangle of squares of tiles, folded into a rectangle, so that neighbours share
-    operands."""
+    """A triangle of squares of tiles, folded into a rectangle: neighbours share operands."""
     # The first half of the columns of squares are columns of the rectangle, below its diagonal;
     # what is left is a triangle that fits above them.
 

@@ -32,7 +32,7 @@ _BITS = 32                          # of accumulators
 
 @dataclass(frozen=True)
 class WgmmaConfig(TmaConfig):
-    """What a ``gemm_wgmma`` kernel is specialised on. ``element`` may be "tfloat32", float32 that
+    """The configuration of a ``gemm_wgmma`` kernel. ``element`` may be "tfloat32", float32 that
     TMA rounds. With ``digits``, operands are planes of ``uint8``; eight are ``parked`` in the
     workspace, or totals take three registers."""
 

@@ -139,7 +139,6 @@ class SurveyOperand(ModularOperand):
         return rows, depth * self.unroll
 
     def blocks(self, rows: int, depth: int) -> Pair:
-        """Blocks along rows and K."""
         return -(-rows // self.tile[0]), -(-depth // (self.tile[1] * self.steps))
 
     @property
@@ -164,7 +163,6 @@ def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
 
 
 def groups_of_lanes(k: KernelBuilder) -> DynamicPair:
-    """The group of a thread in its warp, and its lane in the group."""
     return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
 
 
@@ -366,7 +364,6 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
                   numbers: Pointer) -> None:
-    """Leave the choice, the verdict, and the numbers that belong to them."""
     count = k.let("moduli", k.call("moduli_of", chosen))
     with k.when(equal(k.thread, 0)):
         k.store(status[0], k.let("verdict", choose(chosen.equals(0), NATIVE, HOLDS, "uint32")))

@@ -37,8 +37,7 @@ _CHAINS = 4
 
 @dataclass(frozen=True)
 class ReduceConfig(EpilogueConfig):
-    """What a ``reduce_split`` kernel is specialised on; ``along`` threads share an element's
-    slices."""
+    """The configuration of a ``reduce_split`` kernel; ``along`` threads share an element."""
 
     accumulator: str
     output: str
@@ -66,8 +65,7 @@ class ReduceConfig(EpilogueConfig):
 
 @cache
 def reduce_split(config: ReduceConfig) -> GeneratedKernel:
-    """Generate the kernel; W holds slices (M, N, batch, slice), M fastest and the slice
-    slowest."""
+    """Generate the kernel; W holds slices (M, N, batch, slice), M fastest, slices slowest."""
     k = KernelBuilder(
         config.name,
         _THREADS,

@@ -57,7 +57,6 @@ _DEEP = 32               # K from which results of one or two elements are summe
 
 
 def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_batched`` does not compute a problem, or ``None`` if it does."""
     if not p.batch or p.matrices == 1:
         return "there is only one matrix"
     p = _cut(p)
@@ -174,8 +173,7 @@ def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
 
 
 def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> Pair:
-    """Wavefronts in which a warp loads all that it needs of an operand, and the number of
-    loads."""
+    """Wavefronts, and loads, in which a warp loads all that it needs of an operand."""
     along, inner, each = held
     item, places = x.item, _places(tile)
     if tile.whole:
@@ -315,8 +313,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
 
 
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
-    """C, whose sums go through shared memory in their own type, a vector of C's without
-    conflicts."""
+    """C, whose sums go through shared memory in their own type, as vectors of C."""
     sums = _QUAD if tile.words else p.sum_bytes
     most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
     unit = max(VECTOR_BYTES // sums, most // c.item)
@@ -363,7 +360,6 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -
 
 
 def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:
-    """How the kernel sees its matrices."""
     values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
         rows, columns = (stride if q in side.order else 0

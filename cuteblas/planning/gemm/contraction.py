@@ -48,8 +48,7 @@ _AHEAD = 256       # a tile and the copies ahead of the end reach at most this f
 
 # -- as few modes as possible ----------------------------------------------------------------------
 def _ordered(modes: Modes, *preferred: int) -> Modes:
-    """Modes with a stride-1 mode of the first ``preferred`` tensor that has one first, then by
-    stride."""
+    """Modes by stride in the first ``preferred`` tensor that has one with stride 1."""
     def key(mode: Ints) -> tuple:
         return (*(mode[column] != 1 for column in preferred),
                 *(abs(mode[column]) for column in preferred), mode)
@@ -84,8 +83,7 @@ class _Tensor:
     batch: Pairs
 
     def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
-        """How it is accessed: which group starts with stride 1, and vectors along its first
-        mode."""
+        """How it is accessed: the group that starts with stride 1, and vectors along it."""
         extent, stride = self.first[0]
         unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
         others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
@@ -118,14 +116,12 @@ def _extents(modes: Sequence[Ints]) -> Ints:
 
 
 def _plain(p: ContractionProblem, operands: Iterable[Operand]) -> GemmProblem:
-    """The GEMM of the same extents with these operands."""
     (a, b, c), (m, n, k) = operands, (prod(_extents(group)) for group in (p.m, p.n, p.k))
     return GemmProblem(m, n, k, a, b, c, _extents(p.batch)[::-1], p.alpha, p.beta, p.precision)
 
 
 def _flat(p: ContractionProblem) -> GemmProblem:
-    """The GEMM with the strides of each group's first mode: all of it where groups have one
-    mode."""
+    """The GEMM with the strides of each group's first mode."""
     return _plain(p, (t.matrix(t.first[0][1], t.second[0][1]) for t in _tensors(p)))
 
 
@@ -218,7 +214,6 @@ def _groups(p: ContractionProblem) -> str:
 
 
 def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
-    """Plan a contraction on ``gemm_simt`` with nested modes."""
     _check(problem)
     if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
         return Plan.nothing(problem, device)
@@ -326,12 +321,9 @@ def _unpacking(p: CopyProblem) -> CopyProblem:
 
 
 def _slices(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> ContractionProblem:
-    """The product of every slice of K into the workspace (M, N, batch, slice); slices are one more
-    batch mode, the slowest.
-
-    Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
-    instead of the address.
-    """
+    """The product of slices of K into the workspace (M, N, batch, slice)."""
+    # Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
+    # instead of the address.
     steps, below = compact(_extents((*p.m, *p.n, *p.batch)), 1)
     each = iter(steps)
     m, n, batch = (tuple((*mode[:-1], next(each)) for mode in group)

@@ -59,7 +59,6 @@ def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[fl
 
 
 def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_mma`` does not compute a problem on units that are made for its type."""
     made = capabilities(device.arch).float64_tensor_cores if p.a.dtype in _WIDE else dtype(p.a.dtype).is_stored
     return why_not_mma(p, device) if made else f"mma.sync has no tensor cores for {p.a.dtype} on {device.arch}"
 
@@ -187,8 +186,7 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 
 
 def _noted(plan: Plan, over: str) -> Plan:
-    """A plan that says why a faster family is not taken: workspace, or what tensor cores
-    refuse."""
+    """A plan that says why a faster family is not taken."""
     problem, device = plan.problem, plan.device
     if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
             and plan.family in ("gemm_mma", "gemm_simt"):
@@ -222,11 +220,8 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
-    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes
-    on a device without a limit.
-
-    Families whose floor is above an estimate that was found already are not asked.
-    """
+    """The alternative of the least estimate, without a workspace limit."""
+    # Families whose floor is above an estimate that was found already are not asked.
     floors = [(_floor(problem, row, device)[1], row) for row in _rows(problem, device)]
     fastest: list[Alternative] = []
     for floor, row in sorted(floors, key=itemgetter(0)):

@@ -13,7 +13,6 @@ from .family import Choice, Family, Made, as_it_is
 
 
 def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
-    """Why a problem cannot be computed as dot products, or ``None`` if it can."""
     if p.shape != (1, 1):
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
     if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:

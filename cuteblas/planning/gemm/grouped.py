@@ -51,17 +51,7 @@ _BUSY = 16          # launches: a product that keeps a device busy for so long s
 
 @dataclass(frozen=True)
 class Member:
-    """One product of a table: a row.
-
-    Attributes
-    ----------
-    index : int
-        Which problem it belongs to.
-    problem : GemmProblem
-        The product, without batch modes, perhaps as C^T = B A^T.
-    places : tuple of (str, Argument)
-        Where its matrices are, those of an index of a batch.
-    """
+    """A product of a table, without batch modes, perhaps as C^T; ``places`` are its matrices."""
 
     index: int
     problem: GemmProblem
@@ -116,8 +106,6 @@ class Number(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A table that is to be filled in."""
-
     blank: np.ndarray
     addresses: tuple[Address, ...]
     numbers: tuple[Number, ...]
@@ -218,7 +206,6 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
 
 
 def _refusal(p: GemmProblem) -> str | None:
-    """Why a product cannot be one of a group; ``None`` if it can."""
     if p.precision not in ("auto", "ieee"):
         return f"a group of products takes precision 'auto' or 'ieee', got {p.precision!r}"
     if p.variant is not None:
@@ -306,16 +293,14 @@ def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
 
 
 class _Choice(NamedTuple):
-    """A tile, what multiplying one of ``steps`` does, and blocks that a multiprocessor has at
-    once."""
+    """A tile, what one of ``steps`` does, and blocks that a multiprocessor has at once."""
 
     tile: Any
     of_depth: Callable[[int], Work]
     resident: int
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of a launch: of all blocks, as if each had as much to do, or of the
-        longest one alone."""
+        """The estimated time: of all blocks, evenly, or of the longest one alone."""
         tile, problems = self.tile, [member.problem for member in members]
         blocks = [_blocks(p, tile) for p in problems]
         depths, moved = [p.depth for p in problems], sum(map(compulsory_bytes, problems))

@@ -111,12 +111,9 @@ _WIDE_SHAPES: dict[tuple[str, str], _Shapes] = {
 
 @lru_cache(maxsize=1024)
 def _read(operand: Operand, extents: Pair) -> OperandAccess:
-    """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words
-    that cover them.
-
-    The first word of a row may hold what is before it, which is memory of the array where none of
-    its rows is before its first one and that one begins at a word.
-    """
+    """How ``gemm_mma`` reads an operand: rows of 2 bytes that begin anywhere by covering words."""
+    # The first word of a row may hold what is before it, which is the array's memory if no row is
+    # before its first one and that one begins at a word.
     access = vector_access(operand, extents)
     anywhere = access.unit is not None and access.width * operand.item == _LEAST_COPIED // 2
     forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides,
@@ -127,8 +124,7 @@ def _read(operand: Operand, extents: Pair) -> OperandAccess:
 
 
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
-    """Whether C is written by rows through shared memory: by the words that cover them, or by
-    elements where threads cannot write pairs."""
+    """Whether C is written by rows through shared memory, by words or where pairs fail."""
     item, room = p.c.item, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
     if not room or p.triangle or p.c.strides[1] != 1:
         return False
@@ -138,7 +134,6 @@ def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
     atom = mma_atom(p.a.dtype, device.arch)
     if atom is None or p.b.dtype != p.a.dtype:
         return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype
@@ -195,8 +190,8 @@ def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
 
 def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int,
                covered: bool = False) -> Iterator[MmaTile]:
-    """The tiles for products with few columns or rows, with no more stages than the depth has use
-    for; beside them those for operands that are ``covered``, in matrices of a batch too."""
+    """Tiles for few columns or rows, with useful stages; ``covered`` operands have more of
+    them."""
     shapes = _THIN_SHAPES.get(atom.element, ()) + _COVERED_SHAPES * covered
     step = max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
     return (_with_useful_stages(tile, depth) for tile in _fitting(shapes, atom, step, device))
@@ -259,8 +254,7 @@ def _covered(p: GemmProblem) -> tuple[bool, bool]:
 
 
 def _with_room(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> MmaTile:
-    """A tile with no more stages than there is room for beside what covered rows take more than
-    others."""
+    """A tile with no more stages than there is room for beside covered rows."""
     more = sum(_ROOM_OF_A_ROW * (extent if x.strides[1] == 1 else tile.k)
                for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True)
                if covered)
@@ -324,8 +318,7 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
 
 
 def _adding(p: GemmProblem, slices: int) -> int:
-    """Threads that add the slices of an element: several where elements are few, and rows of them
-    fill a block."""
+    """Threads that add an element's slices: several if elements are few and fill a block."""
     threads = adding_threads(slices)
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
@@ -358,8 +351,7 @@ def _words(p: GemmProblem, choice: Choice[MmaTile]) -> str:
 
 
 def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices if there are
-    several."""
+    """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile, atom = choice.tile, choice.tile.atom
     run = tile.run(p.c.dtype, p.triangle)
     c = vector_access(p.c, p.shape, min(VECTOR_BYTES, run * p.c.item))
@@ -381,8 +373,7 @@ MMA = Family("gemm_mma", why_not_mma, mma_choices, made_by(gemm_mma, _config, _w
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,
              gate: int | None = None) -> Plan:
-    """The plan on ``gemm_mma``, perhaps with the ``gate`` of a fallback of
-    :class:`~cuteblas.planning.guard.Guarded`: then on a tile that leaves registers for it."""
+    """The plan on ``gemm_mma``; with a ``gate``, on a tile that leaves registers for it."""
     if gate is not None and not choice and why_not_mma(problem, device) is None:
         tilings = (x for x in MMA.choices(problem, device) if not _is_crowded(x.tile))
         choice = least(tilings, device)

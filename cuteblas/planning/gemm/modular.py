@@ -82,7 +82,6 @@ _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and 
 
 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
         return "it computes all of C, not a triangle"
     if refused := why_not_types(p, "float64", "complex128"):
@@ -134,7 +133,6 @@ class _Surveyed:
 
     @property
     def parts(self) -> int:
-        """Parts of K whose sums are apart."""
         return self.reading.blocks(self.side.rows, self.side.k)[1]
 
     @property
@@ -144,12 +142,10 @@ class _Surveyed:
 
     @property
     def row_blocks(self) -> int:
-        """Blocks that have some of its rows."""
         return -(-self.side.all_rows // ROWS)
 
     @property
     def partial_sums(self) -> dict[str, Argument]:
-        """Where the sums of parts of rows are."""
         count = self.side.all_rows * self.parts
         return {name: place(self.partials, nbytes * count)
                 for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
@@ -223,7 +219,6 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
 
 
 def _bytes(p: GemmProblem) -> int:
-    """The workspace that planes of a block of C take."""
     workspace = Workspace()
     _Memory.beside(_Memory.of_a(workspace, p), p, workspace)
     return aligned(workspace.nbytes)
@@ -273,7 +268,6 @@ def _product(p: GemmProblem, device: DeviceInfo,
 
 
 def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
-    """The tile whose waves take the least time."""
     def waves(tile: tuple[int, int, int]) -> float:
         groups, columns, _stages = tile
         tiles = tiles_of_c(p, (64 * groups, columns)) * planes_of(p.a.dtype) * 14
@@ -284,7 +278,6 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
 
 def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surveyed, _Surveyed],
              memory: _Memory) -> Launch:
-    """The launch that makes C of residues."""
     _pitch, across = _pitches(p)
     c = replace(vector_access(p.c, p.shape), width=1, conj=False)
     reach = max(output_span(p), _plane_bytes(p)[2])

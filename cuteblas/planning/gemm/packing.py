@@ -67,8 +67,7 @@ def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: in
 
 def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Role, CopyKernel],
                 *copied: str) -> Plan:
-    """A product between the copies that pack and unpack; the workspace holds its own part
-    first."""
+    """A product between copies that pack and unpack; its own workspace comes first."""
     workspace = Workspace()
     workspace.take(product.workspace_bytes)
     places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
@@ -102,8 +101,7 @@ def packed_problem(p: GemmProblem) -> GemmProblem:
 
 
 def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
-    """A copy along K or the smallest stride; a row of longer integers has a plane for each
-    byte."""
+    """A copy along K or the smallest stride, a plane for each byte of longer integers."""
     item, exact = x.item, is_exact(p)
     sizes = [(extents[mode] == 1, x.strides[mode] == 0, abs(x.strides[mode])) for mode in range(2)]
     inner = 1 if p.precision == "tf32" or exact or sizes[1] <= sizes[0] else 0
@@ -138,7 +136,6 @@ def _moves(copies: Mapping[Role, Packed], device: DeviceInfo) -> dict[Role, Copy
 
 
 def _why_not_packed(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_wgmma`` after copies; ``None`` if it can, or need not."""
     return why_not_wgmma(packed_problem(p), device)
 
 

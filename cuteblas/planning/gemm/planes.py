@@ -117,8 +117,7 @@ def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
              clusters: Ints) -> SplitOperand:
-    """An operand whose blocks read whole rows well: threads along rows and K, and how much is
-    kept."""
+    """An operand in whole rows: threads along rows and K, and how much is kept."""
     # Short rows stay in registers if they may, through shared memory where they cannot be read as
     # whole runs. Others are in shared memory, at most ``limit`` bytes of a block.
     run, item = operand.run, dtype(operand.element).bytes
@@ -135,8 +134,7 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
 
 def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
             clusters: Ints) -> SplitOperand:
-    """An operand with rows across K: as few blocks share them as can keep them, two for few
-    rows."""
+    """An operand with rows across K: few blocks that can keep them, two for few rows."""
     few = rows < _MANY_ROWS
     lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
     for cluster in clusters:
@@ -159,5 +157,4 @@ def _kept(operand: SplitOperand, k: int, limit: int) -> SplitOperand:
 
 
 def _largest_power(limit: int) -> int:
-    """The largest power of two up to a limit, or 0."""
     return 1 << limit.bit_length() >> 1

@@ -57,7 +57,6 @@ _TURN = 64       # elements of K that a slice takes at a time: lines of 128 byte
 
 
 def candidates(sums: str) -> tuple[TileShape, ...]:
-    """The tiles that ``gemm_simt`` chooses among for a type of sums."""
     accumulator = dtype(sums)
     if accumulator.is_complex:
         return _TILES["complex128" if accumulator.bytes == 16 else "complex64"]
@@ -84,7 +83,6 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
 
 
 def resident_blocks(tile: TileShape) -> int:
-    """Blocks that a multiprocessor has registers for at once."""
     return max(tile.min_blocks, _THREADS_OF_MOST_REGISTERS // tile.threads)
 
 
@@ -99,8 +97,7 @@ def fused_unit(element: DType, accumulator: DType) -> str:
 
 def choices(p: GemmProblem, device: DeviceInfo,
             *accesses: OperandAccess) -> Iterator[Choice[TileShape]]:
-    """Tiles and numbers of slices of K to choose from, where A and B are read so, by default as
-    matrices."""
+    """Tiles and numbers of slices of K to choose from, where A and B are read so."""
     a, b = accesses or p.map_inputs(simt_access)
     for tile, split_k in product(candidates(p.accumulator), numbers_of_slices(p, device)):
         yield choice_of(p, a, b, tile, split_k, device)
@@ -139,12 +136,10 @@ def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: 
 
 
 def _takes_turns(p: GemmProblem, tile: TileShape) -> bool:
-    """Whether slices of K take turns.
-
-    A sum that grows along K is rounded as if it were the last slice's alone where slices are
-    ranges. Chunks that have totals make that small; slices of a tile with one chain take turns, as
-    cuBLAS's do, which costs 4 instructions of 1100.
-    """
+    """Whether slices of K take turns."""
+    # A sum that grows along K is rounded as if it were the last slice's alone where slices are
+    # ranges. Chunks with totals make that small; slices of one chain take turns, as cuBLAS's do,
+    # which costs 4 instructions of 1100.
     sums = dtype(p.accumulator)
     return tile.totals is None and sums.kind in "fc" and sums.part.bytes <= 4
 
@@ -179,8 +174,8 @@ def _words(p: GemmProblem, choice: Choice[TileShape]) -> str:
 
 
 def config_of(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape]) -> SimtConfig:
-    """What the kernel is specialised on, for a C that is M-major as far as possible; the outermost
-    batch mode walks over slices if there are several."""
+    """The kernel's configuration, C M-major if it can be; the outermost batch mode may be
+    slices."""
     tile, reach = choice.tile, gemm_span(p, None if choice.turn else choice.chunk)
     a, b = p.map_inputs(simt_access)
     return specialised(SimtConfig, p, _written(p, tile, device), reach, 0, tile=tile, a=a, b=b,

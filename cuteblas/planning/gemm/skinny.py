@@ -1,5 +1,4 @@
-"""Plans of float32 and complex64 products with few rows or columns, split in registers: long sums
-of float32 on ``gemm_skinny``, others on the kernel of ``gemm_mma``."""
+"""Plans with few rows or columns, split in registers, on ``gemm_skinny`` or ``gemm_mma``."""
 
 from __future__ import annotations
 
@@ -54,7 +53,6 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 
 def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
     if refused := (why_not_twice(p, device, _MOST_BLOCKS) or why_not_types(p, "float32")
                    or why_not_on_wgmma(p, device)):
         return refused
@@ -66,7 +64,6 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
-    """Why no tensor map describes A, and B; ``None`` where one does."""
     a, b = (why_not_mapped(name, *x) for name, x in zip("AB", p.inputs, strict=True))
     return a, b
 
@@ -83,7 +80,6 @@ def _facing(p: GemmProblem) -> Oriented:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
-    """Columns of a tile and numbers of slices to choose from."""
     by_threads, stages = [why is not None for why in _unmapped(p)], -(-p.k // DEPTH)
     most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs),
                2 * device.multiprocessors)
@@ -168,7 +164,6 @@ LEAST_K_BY_MMA = 16          # sums of their own are added in float32: of so man
 
 
 def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on planes in registers, or ``None`` if it can."""
     if refused := why_not_twice(p, device, _MOST_BLOCKS_BY_MMA) or why_not_types(p, "float32",
                                                                           "complex64"):
         return refused

@@ -68,7 +68,6 @@ class _Read(NamedTuple):
 
 
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
     if min(p.m, p.n) > MOST_COLUMNS:
         return f"the result has more than {MOST_COLUMNS} rows and more than {MOST_COLUMNS} columns"
     return why_not_plain(p)
@@ -196,7 +195,6 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
 
 
 def _narrowed(read: _Read, tile: ThinTile) -> _Read:
-    """The same with vectors that a tile has."""
     a, b = read.a, read.b
     a = replace(a, width=gcd(a.width, tile.values[a.unit])) if a.unit is not None else a
     b = replace(b,
@@ -209,8 +207,7 @@ def _words(p: GemmProblem, choice: Choice[ThinTile]) -> str:
 
 
 def config_of(p: GemmProblem, _device: DeviceInfo, choice: Choice[ThinTile]) -> ThinConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices if there are
-    several."""
+    """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
     c = _access(p.c, p.shape)

@@ -54,7 +54,6 @@ from .family import (
 
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
     if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:
         return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
     exact = is_exact(p)
@@ -76,7 +75,6 @@ def is_exact(p: GemmProblem) -> bool:
 
 
 def _why_not_bytes(p: GemmProblem) -> str | None:
-    """Why integers cannot be multiplied as bytes."""
     if p.b.dtype != p.a.dtype:
         return f"it multiplies integers of one type, not {p.a.dtype} by {p.b.dtype}"
     sums = dtype(p.accumulator)
@@ -89,7 +87,6 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
 
 
 def why_not_read(p: GemmProblem, name: str) -> str | None:
-    """Why an operand, A or B, cannot be read in place, or ``None`` if it can."""
     operand, extents = p.inputs["AB".index(name)]
     exact = is_exact(p)
     if exact and operand.item > 1:
@@ -142,7 +139,6 @@ TILES = (WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(3, 192, 3), Wgmma
          WgmmaTile(2, 256, 4, _PAIR), WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4),
          WgmmaTile(3, 96, 5), WgmmaTile(2, 128, 6), WgmmaTile(1, 192, 6), WgmmaTile(1, 128, 8),
          WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
-"""What planning chooses among."""
 
 TILES_ACROSS_SECTORS = (WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4),
                         WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
@@ -150,8 +146,7 @@ TILES_ACROSS_SECTORS = (WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2,
                         WgmmaTile(3, 192, 3, _PAIR), WgmmaTile(2, 256, 4, _PAIR),
                         WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR),
                         WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
-"""Tiles where rows begin inside of sectors, so that L2 delivers less: for blocks alone, or
-pairs."""
+"""Tiles where rows begin inside of sectors and L2 is slower: blocks alone, or pairs."""
 
 TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
                       WgmmaTile(1, 64, 8))
@@ -210,13 +205,11 @@ def _tiling(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, slices: int = 1
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
-    """Whether B is loaded in lines of less than 128 bytes, in more TMA boxes of the same time
-    each."""
+    """Whether B is loaded in lines below 128 bytes: more TMA boxes of the same time each."""
     return tile.columns % DEPTH > 0 and majorness(*p.inputs[1]) == 0
 
 
 def _across_sectors(p: GemmProblem) -> bool:
-    """Whether rows of an operand begin inside of sectors."""
     return any(p.map_inputs(_begins_inside))
 
 
@@ -238,8 +231,7 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Cho
 
 
 def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Choice[WgmmaTile]]:
-    """What whole waves of tiles leave is divided, or a wave more, of which no tile is cut
-    twice."""
+    """What whole waves leave is divided, or a wave more, of which no tile is cut twice."""
     # Blocks of clusters share no sums; where rows begin inside of sectors, blocks that begin in
     # different places are slow. A B in narrow lines has more boxes than a thread that divides
     # tiles has registers for.
@@ -255,8 +247,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Ch
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
-    """Whether whole TMA boxes are outside of A or B, and stages wait for TMA (a line in two
-    clocks)."""
+    """Whether whole TMA boxes are outside of A or B, and stages wait for TMA (2 clocks a line)."""
     short = replace(config, clipped=True).boxes
     beyond = any(
         -extent % size >= box.rows
@@ -305,7 +296,6 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
 
 def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], output: Argument,
              workspace: Workspace) -> Made:
-    """What multiplies into a part of the memory."""
     p, tile = facing.problem, choice.tile
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
     unstaged = why_not_staged(p)

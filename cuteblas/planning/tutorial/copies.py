@@ -37,7 +37,7 @@ _SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 
 
 
 def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
-    """Mode M, contiguous in the target, N, contiguous in the source, and first offsets in both."""
+    """Mode M, contiguous in the target, N, in the source, and offsets of the first element."""
     modes, source, target = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
@@ -50,7 +50,6 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
-    """The expected time of a copy by a kernel of a name."""
     nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
                  for strides in (problem.src_strides, problem.dst_strides))
     return device.seconds(0, 2, nbytes / next(share for part, share in _SHARES.items()
