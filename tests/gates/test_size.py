@@ -19,7 +19,7 @@ BUDGETS = {                             # tokens
     "emulator": 5000, "engines": 47240, "functions": 65030, "kernels": 71930, "layout": 34680,
     "planning": 82168, "runtime": 15280, "tutorial": 4880,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 303, 7, 725
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 299, 7, 725
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
