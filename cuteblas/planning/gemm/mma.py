@@ -31,7 +31,7 @@ from .family import (
     Choice,
     Family,
     adding_threads,
-    counted,
+    counted_blocks,
     is_divided,
     made_by,
     numbers_of_slices,
@@ -198,7 +198,11 @@ def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int,
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
-    return replace(tile, stages=min(tile.stages, max(2, -(-depth // tile.k) + 1)))
+    return _at_most(tile, max(2, -(-depth // tile.k) + 1))
+
+
+def _at_most(tile: MmaTile, stages: int) -> MmaTile:
+    return tile if tile.stages <= stages else replace(tile, stages=stages)
 
 
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
@@ -259,7 +263,7 @@ def _with_room(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> MmaTile:
                for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True)
                if covered)
     room = device.shared_bytes_per_block // (tile.min_blocks * (tile.stage_bytes + more))
-    return replace(tile, stages=max(2, min(tile.stages, room)))
+    return _at_most(tile, max(2, room))
 
 
 def _is_narrow(x: Operand, extents: Pair) -> bool:
@@ -277,25 +281,24 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo,
             thin: bool = False) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
-    slices, item = -(-p.k // chunk), p.c.item
+    slices, item, wide = -(-p.k // chunk), p.c.item, _wide_shapes(tile.atom)
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
+    blocks, counts = counted_blocks(p, tile, slices, chunk, resident, device, 1 + tile.atom.splits)
     pair = min(VECTOR_BYTES, _PAIR * item)
     access = vector_access(p.c, p.shape, pair)
     whole = slices > 1 or (access.unit == 1 and access.width * item >= pair)
     by_rows = slices == 1 and _by_rows(p, tile, device)
     work = tile_work(p, tile, chunk, device)._replace(
-        reads="streams" if thin else "copies",
+        **counts, reads="streams" if thin else "copies",
         writes="rows" if by_rows else "vectors" if whole else "elements")
     lines = f" by {tile.k} of K" if thin and not tile.atom.splits else ""
     beside = f" and {tile.min_blocks} blocks" if _shape(tile) in _COVERED_SHAPES else ""
     name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
-    choice = counted(p, Choice(tile, slices, chunk, work=work, name=name,
-                               adding=_adding(p, slices)), resident, device, 1 + tile.atom.splits)
-    wide = _wide_shapes(tile.atom)
-    if thin and (wide or tile.atom.splits):
-        return choice
-    return replace(choice, tile=_apart(tile, int(choice.work.tiles), device) if wide
-                   else _with_useful_stages(tile, chunk))
+    if wide and not thin:
+        tile = _apart(tile, counts["tiles"], device)
+    elif not wide and not tile.atom.splits:
+        tile = _with_useful_stages(tile, chunk)
+    return Choice(tile, slices, chunk, blocks, work, name, adding=_adding(p, slices))
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
