@@ -112,8 +112,7 @@ def __dir__() -> list[str]:
 
 
 def _know_arrays_of_workers() -> None:
-    """Let a worker of Dask read our arrays before a task of ours has come to it: it imports this
-    package for their type alone."""
+    """Let a worker of Dask read our arrays before a task of ours has come to it."""
     for module, table in (("serialize", "dask_deserialize"), ("cuda", "cuda_deserialize")):
         if (protocol := _sys.modules.get(f"distributed.protocol.{module}")) is not None:
             getattr(protocol, table).register_lazy(

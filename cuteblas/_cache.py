@@ -1,12 +1,9 @@
-"""The directory in which compiled kernels, the emulator's libraries, and calls that have run,
-outlive a process.
+"""The directory in which compiled kernels, libraries and calls that have run outlive a process.
 
-One set of rules holds for all of them. A file ends with a digest of its name and contents, and is
-used only if that is right. It is there as a whole or not at all, whatever other processes do.
-Nothing is read from a folder, or written to one, that other users could have written to. The files
-that were read least recently are removed once a part exceeds its capacity. What cannot be kept is
-made again by every process, and a warning says so once. This module imports the standard library
-alone.
+A file ends with a digest of its name and contents, and is there as a whole or not at all. Nothing
+is read from or written to folders that other users could have written to. A part that exceeds its
+capacity loses the files that were read least recently. What cannot be kept is made again by every
+process, with one warning.
 """
 
 from __future__ import annotations
@@ -29,8 +26,7 @@ __all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "export_to
            "import_from", "keep", "usable_folder", "usage", "user_directory"]
 
 Part = Literal["entries", "calls", "choices", "emulator"]
-"""The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of
-calls on GPUs, ``choices`` plans that were timed, ``emulator`` the libraries of the emulator."""
+"""Kernels for GPUs, launches of calls, plans that were timed, libraries of the emulator."""
 
 CAPACITIES: dict[Part, int] = {"entries": 1 << 30, "calls": 1 << 26, "choices": 1 << 24,
                                "emulator": 1 << 30}
@@ -43,26 +39,15 @@ _warned: list[OSError] = []
 
 
 def cache_directory() -> Path:
-    """``CUTEBLAS_CACHE_DIR``, else ``cuteblas`` in the platform's directory for caches. It need not
-    exist."""
+    """``CUTEBLAS_CACHE_DIR``, else ``cuteblas`` in the platform's directory for caches."""
     return _absolute(user_directory("CUTEBLAS_CACHE_DIR", ("LOCALAPPDATA", "~/AppData/Local"),
                                     "~/Library/Caches", ("XDG_CACHE_HOME", "~/.cache")))
 
 
 def user_directory(variable: str, windows: tuple[str, str], macos: str,
                    others: tuple[str, str]) -> str:
-    """The folder that an environment variable names, else ``cuteblas`` in the platform's directory
-    for files of one kind.
-
-    Parameters
-    ----------
-    variable : str
-        The environment variable.
-    windows, others : (str, str)
-        The variable that names the platform's directory, and the directory without it.
-    macos : str
-        The directory on macOS.
-    """
+    """The folder that ``variable`` names, else ``cuteblas`` in the platform's directory;
+    ``windows`` and ``others`` are (variable of that directory, default)."""
     chosen = os.environ.get(variable)
     if not chosen:
         base = macos
@@ -90,8 +75,7 @@ def _is_anothers(found: os.stat_result, writers: int = 0o022) -> bool:
 
 
 def _refuse(folder: Path) -> None:
-    """Refuse a folder, as far as it exists, in which others can put files, or another folder in its
-    place."""
+    """Refuse a folder in which others can put files, or another folder in its place."""
     for i, path in enumerate((folder, *folder.parents, *folder.resolve().parents)):
         with suppress(FileNotFoundError, NotADirectoryError):
             found = path.stat()
@@ -102,8 +86,7 @@ def _refuse(folder: Path) -> None:
 
 
 def find(part: Part, name: str) -> bytes | None:
-    """The contents of a file, which counts as used; ``None`` if it is not there, was damaged, or
-    others could have written it."""
+    """A file's contents; ``None`` if it is missing, damaged, or others could have written it."""
     try:
         folder = cache_directory() / part
         _refuse(folder)
@@ -120,7 +103,6 @@ def find(part: Part, name: str) -> bytes | None:
 
 
 def _contents(name: str, file: bytes) -> bytes | None:
-    """The contents of a file; ``None`` if its digest is wrong."""
     data, digest = file[:-_DIGEST_BYTES], file[-_DIGEST_BYTES:]
     return data if digest == _digest(name, data) else None
 
@@ -130,7 +112,6 @@ def _digest(name: str, data: bytes) -> bytes:
 
 
 def usable_folder(part: Part) -> Path:
-    """The folder of a part, made if it is not there."""
     folder = cache_directory() / part
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
@@ -184,8 +165,7 @@ def _forget_the_oldest(part: Part) -> None:
 
 
 def _files(part: Part) -> Iterator[tuple[float, int, Path]]:
-    """When each file was used last, its size and path; other processes may remove some
-    meanwhile."""
+    """When each file was used last, its size and path; other processes may remove some."""
     with suppress(OSError):
         for where, _folders, names in os.walk(cache_directory() / part):
             for path in (Path(where, name) for name in names):
@@ -195,20 +175,16 @@ def _files(part: Part) -> Iterator[tuple[float, int, Path]]:
 
 
 class Usage(NamedTuple):
-    """The number of files in a part of the cache, and their total size."""
-
     files: int
     bytes: int
 
 
 def usage(part: Part) -> Usage:
-    """The usage of a part of the cache."""
     sizes = [size for _time, size, _path in _files(part)]
     return Usage(len(sizes), sum(sizes))
 
 
 def clear(part: Part) -> int:
-    """Remove every file of a part of the cache; returns how many there were."""
     removed = 0
     for _time, _size, path in [*_files(part)]:
         with suppress(FileNotFoundError):
@@ -223,8 +199,7 @@ _ARCHITECTURE = slice(48, 50)           # of a cubin: one of these bytes, by the
 
 
 def export_to(path: str, arch: str = "") -> int:
-    """Write what is for GPUs, or for those of one architecture, to an archive; returns the number
-    of files."""
+    """Write what is for GPUs (of one architecture) to an archive; return the number of files."""
     from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
     with ZipFile(path, "w") as archive:
@@ -239,7 +214,7 @@ def export_to(path: str, arch: str = "") -> int:
 
 
 def import_from(path: str) -> int:
-    """Keep all files of an archive of :func:`export_to`, or none; returns how many there were."""
+    """Keep all files of an archive of :func:`export_to`, or none; return how many there were."""
     from zipfile import ZipFile
 
     found = []

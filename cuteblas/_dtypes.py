@@ -1,5 +1,4 @@
-"""The table of element types: a row has all that differs from type to type, and everything else
-asks it."""
+"""The table of element types: a row has all that differs from type to type."""
 
 from __future__ import annotations
 
@@ -13,47 +12,13 @@ __all__ = ["DTYPES", "DType", "accumulator_of", "dtype", "element_of"]
 
 @dataclass(frozen=True)
 class DType:
-    """An element type of kernels.
-
-    Attributes
-    ----------
-    name : str
-        NumPy's name (``bfloat16`` is ml_dtypes').
-    bytes : int
-        Size of one element.
-    kind : {"b", "i", "u", "f", "c", "V"}
-        What elements are, in NumPy's letters: bool, signed and unsigned integers, real and complex
-        floating-point numbers, untyped bits. (NumPy itself calls some of ml_dtypes' numbers
-        untyped.)
-    ctype : str
-        C++ type in generated source, for the GPU and the emulator.
-    accumulator : str
-        Name of the type in which products are summed. Integers wrap modulo 2^n in their own type,
-        as in NumPy; real numbers of 16 bits and less sum in float32 and round once.
-    tag : str
-        Short tag used in kernel names.
-    tensor_map : str, optional
-        Elements of tensor maps: the end of ``CU_TENSOR_MAP_DATA_TYPE_...``; ``None`` if TMA has
-        none of that size.
-    package : str
-        The package that has the type of NumPy's arrays; empty if only kernels have it.
-    significand : int
-        Bits of the significand of floating-point numbers, the hidden one included: a rounding is
-        wrong by ``2**-significand``.
-    dlpack : int
-        DLPack's code of a type that NumPy does not exchange itself.
-    is_multiplied : bool
-        Whether kernels multiply elements; if not, they move and convert them.
-    prelude : str
-        The part of the prelude that declares the C++ type.
-
-    Examples
-    --------
-    >>> from cuteblas._dtypes import dtype
-    >>> half = dtype("float16")
-    >>> half.bytes, half.ctype, half.accumulator
-    (2, 'cb::half', 'float32')
-    """
+    """An element type of kernels, under NumPy's name (``bfloat16`` is ml_dtypes'). ``kind`` is
+    NumPy's letter, but also right for ml_dtypes; ``accumulator`` sums products: integers wrap in
+    their own type, 16 bits and less sum in float32 and round once. ``significand`` counts the
+    hidden bit: a rounding is wrong by ``2**-significand``. ``tensor_map`` ends
+    ``CU_TENSOR_MAP_DATA_TYPE_...``; ``package`` has NumPy's type, if any; ``dlpack`` is the code
+    of a type that NumPy does not exchange. What is not ``is_multiplied`` is only moved and
+    converted."""
 
     name: str
     bytes: int
@@ -74,7 +39,6 @@ class DType:
 
     @property
     def part(self) -> DType:
-        """The type of the real and the imaginary part."""
         return DTYPES[f"float{4 * self.bytes}"] if self.is_complex else self
 
     @property
@@ -83,19 +47,16 @@ class DType:
 
     @property
     def computed(self) -> str:
-        """Name of the type in which a value is computed with: that of its sums, if it is a shorter
-        floating-point number."""
+        """The type to compute with: that of sums for shorter floating-point numbers."""
         return self.accumulator if self.kind == "f" else self.name
 
     @property
     def is_stored(self) -> bool:
-        """Whether kernels only store the type and compute in a wider one: half precision and
-        less."""
+        """Whether kernels only store the type and compute in a wider one."""
         return self.computed != self.name
 
     @property
     def numpy(self) -> Any:
-        """The ``numpy.dtype`` of arrays of the type."""
         if not self.package:
             raise TypeError(f"NumPy has no element type {self.name!r}")
         try:
@@ -177,24 +138,6 @@ DTYPES = {
 
 
 def dtype(name: str) -> DType:
-    """Look up an element type by name.
-
-    Parameters
-    ----------
-    name : str
-        For example ``"float16"``.
-
-    Returns
-    -------
-    DType
-        The element type.
-
-    Examples
-    --------
-    >>> from cuteblas._dtypes import dtype
-    >>> dtype("complex64").bytes
-    8
-    """
     try:
         return DTYPES[name]
     except KeyError:
@@ -205,51 +148,14 @@ def dtype(name: str) -> DType:
 
 @lru_cache(maxsize=256)                 # numpy.dtype.name is spelled anew at every question
 def element_of(numpy_dtype: Any) -> DType | None:
-    """The row of a ``numpy.dtype``, whatever its byte order; ``None`` if kernels do not support it.
-
-    Parameters
-    ----------
-    numpy_dtype : numpy.dtype
-        The type of an array.
-
-    Returns
-    -------
-    DType or None
-        The element type.
-
-    Examples
-    --------
-    >>> from cuteblas._dtypes import element_of
-    >>> element_of(np.dtype("float32")).name, element_of(np.dtype("datetime64[s]")) is None
-    ('float32', True)
-    """
+    """The row of a ``numpy.dtype`` in any byte order; ``None`` if kernels do not support it."""
     row = DTYPES.get(numpy_dtype.name)
     return row if row is not None and row.package else None
 
 
 def accumulator_of(a: str, b: str, c: str) -> str:
-    """The type in which products of elements of types ``a`` and ``b`` are summed, for a result of
-    type ``c``.
-
-    Integers of any width wrap in the result's type. Real numbers sum in float64 if any of the three
-    is float64, else in float32.
-
-    Parameters
-    ----------
-    a, b, c : str
-        Element types of the operands and of the result.
-
-    Returns
-    -------
-    str
-        The type of the sums.
-
-    Examples
-    --------
-    >>> from cuteblas._dtypes import accumulator_of
-    >>> accumulator_of("float16", "float16", "float16"), accumulator_of("int8", "int8", "int32")
-    ('float32', 'int32')
-    """
+    """The type in which products of ``a`` and ``b`` are summed for ``c``: integers wrap in ``c``,
+    reals sum in float64 if one of the three is float64, else in float32."""
     kinds = [dtype(name) for name in (a, b, c)]
     if idle := next((d for d in kinds[:2] if not d.is_multiplied), None):
         raise TypeError(

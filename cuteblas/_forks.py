@@ -1,9 +1,8 @@
 """What happens in a child process made by ``os.fork``, in which only the forking thread goes on.
 
-Locks that other threads held are free in it, and what they guard is whole: entries of dictionaries,
-counts, and launches of the emulator, which start over. CUDA does not survive a fork: its contexts
-belong to the process that made them, and calls of the driver in a copy fail or never return. So a
-copy of a process that has used CUDA refuses CuPy arrays before it calls anything.
+Locks of other threads are free in it, and what they guard is whole. CUDA does not survive a fork:
+calls of the driver fail or never return, so the copy of a process that used CUDA refuses CuPy
+arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ REFUSAL = (
 )
 
 BACKGROUND = "cuteblas"
-"""The name of threads whose work nobody has to wait for: see :mod:`cuteblas.engines.background`."""
+"""The name of threads whose work nobody has to wait for."""
 
 _Lock = TypeVar("_Lock", type(Lock()), type(RLock()))          # type: ignore[misc]
 _uses_cuda = False
@@ -39,8 +38,7 @@ def surviving(lock: _Lock) -> _Lock:
 
 
 class _Whole(local):
-    """``with WHOLE.lock:`` encloses a call that other threads wait for before they fork: one that
-    holds locks of a C library."""
+    """``with WHOLE.lock:`` encloses a call, with locks of a C library, that forks wait for."""
 
     _new, _every, _held = RLock(), WeakSet[Any](), list[Any]()
 
@@ -51,16 +49,14 @@ class _Whole(local):
 
     @property
     def lock(self) -> Any:
-        """This thread's, once no fork is under way; a handler of signals inside of such a call does
-        not wait."""
+        """This thread's lock, once no fork is under way; a signal handler inside does not wait."""
         if not self._own._is_owned():
             with self._new:
                 pass
         return self._own
 
     def before_fork(self) -> None:
-        """Wait for the calls of all other threads, and let none begin. In this one, a handler of
-        signals is what forks."""
+        """Wait for the calls of other threads, and let none begin; here a signal handler forks."""
         self._entered = self._own._release_save() if self._own._is_owned() else None
         self._new.acquire()
         self._held[:] = self._every
@@ -68,7 +64,6 @@ class _Whole(local):
             lock.acquire()
 
     def after_fork(self) -> None:
-        """Let them begin again."""
         while self._held:
             self._held.pop().release()
         self._new.release()
@@ -80,7 +75,6 @@ WHOLE = _Whole()
 
 
 def use_cuda() -> None:
-    """Note that this process uses CUDA."""
     global _uses_cuda
     refuse_orphans()
     _uses_cuda = True
@@ -92,7 +86,6 @@ def orphaned() -> bool:
 
 
 def refuse_orphans() -> None:
-    """Refuse to use CUDA in such a process."""
     if _orphaned:
         raise RuntimeError(REFUSAL)
 

@@ -477,8 +477,8 @@ MUTATIONS = [
         # sharding
         (
             "planning/sharding.py",
-            "(low, high), first = box[axis], part.start * (axis == one.axis)",
-            "(low, high), first = box[axis], 0",
+            "seen_from(box, own), seen_from(box, region)",
+            "seen_from(box, whole), seen_from(box, region)",
             "planning/test_sharding.py"
         ),
         (
@@ -495,7 +495,7 @@ MUTATIONS = [
         ),
         (
             "planning/sharding.py",
-            "if count % rows == 0 and rows <= extents.m and",
+            "if count % rows == 0 and rows <= m and",
             "if count % rows == 0 and",
             "planning/test_sharding.py"
         ),
@@ -508,8 +508,8 @@ MUTATIONS = [
         # commands
         (
             "cli/layout.py",
-            "if max(bits, base, abs(shift)) > _ADDRESS_BITS:",
-            "if max(bits, base, shift) > _ADDRESS_BITS:",
+            "n > 0 and max(rows, n // rows) <= _MOST:",
+            "n > 0 and rows <= _MOST:",
             "cli/test_layout.py"
         ),
         (

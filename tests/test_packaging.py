@@ -38,28 +38,27 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 import cuteblas.cli
 from cuteblas import runtime
-from cuteblas.cli import calibrate, samples
+from cuteblas.cli import calibrate, problems
 from cuteblas.planning.problem import H200
+
+class Workers(calibrate.Workers):
+    def submit(self, function, problem, names, device):
+        made = calibrate.Future()
+        made.set_result([None] * len(names))
+        return made
 
 class Card(calibrate.Card):
     def __init__(self, device):
-        self.device = device
+        self.device, self.workers = device, Workers()
 
-    def __exit__(self, *error):
-        pass
-
-    def made(self, sample, alternatives):
-        made = calibrate.Future()
-        made.set_result([None] * len(alternatives))
-        return made
-
-    def times(self, sample, alternatives, plans):
-        return [each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3)) for each in alternatives]
+    def times(self, problem, plans):
+        return {i: each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3))
+                for i, each in enumerate(problem.alternatives)}
 
 arguments = ["--backend", "numpy", "--sizes", "20", "--dtypes", "float32", "float64", "--repeats", "1", "--json", "bench.json"]
 assert cuteblas.cli.main(["bench", *arguments]) == 0
 calibrate.Card, calibrate.versions = Card, lambda: {"device": "a card"}
-some = samples.usual_samples()[:10]
+some = problems.usual_samples()[:10]
 calibrate.usual_samples = lambda: some
 runtime.why_unavailable, runtime.device_info = lambda: None, lambda: H200
 assert cuteblas.cli.main(["calibrate", "--json", "card.json"]) == 0

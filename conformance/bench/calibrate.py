@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -34,20 +33,19 @@ from cuteblas.cli.calibrate import (
     Card,
     Made,
     Summary,
-    Task,
+    Workers,
     alternatives_of,
     choice_of,
     declare,
     ends,
     fitted,
     least_regret,
-    make,
     measured,
     regret_of,
     save_costs,
     summary,
-    task_of,
     timings,
+    to_measure,
 )
 from cuteblas.cli.command import (
     CommandError,
@@ -57,13 +55,11 @@ from cuteblas.cli.command import (
     refuse_unwritable,
 )
 from cuteblas.cli.machines import versions
-from cuteblas.cli.samples import Sample, sample_named
+from cuteblas.cli.problems import Sample, sample_named
 from cuteblas.cli.terminal import wrapped
-from cuteblas.cli.workers import Workers
 from cuteblas.planning.cost import CostError
 from cuteblas.planning.cost.fit import Measured, Regret, fit, regrets
 from cuteblas.planning.floors import duration
-from cuteblas.planning.plan import Alternative
 from cuteblas.planning.problem import DEVICES, H200, DeviceInfo, GemmProblem, device_named
 
 from .samples import random_samples
@@ -136,7 +132,8 @@ def run(options: Namespace) -> int:
         raise CommandError(f"calibrate needs a GPU: {unavailable}")
     device, about = runtime.device_info(), {**versions(), "seed": options.seed}
     print_about(about)
-    with Card(device) as machine:
+    machine = Card(device)
+    with machine.workers:
         first, last = ends(options.seconds)
         if options.again:
             return _again(machine, options, last)
@@ -236,7 +233,7 @@ def _without(options: Namespace) -> dict[str, dict[str, list[str]]]:
 
 def _again(machine: Any, options: Namespace, end: float) -> int:
     """Time what nobody has timed; rows of before that stay are scaled to the clocks of now."""
-    without, tasks = _without(options), list[tuple[Path, Task]]()
+    without, tasks = _without(options), list[tuple[Path, Measured]]()
     for file in options.again:
         outdated = without.get(file.name, {})
         for problem in read([file])[2]:
@@ -245,13 +242,12 @@ def _again(machine: Any, options: Namespace, end: float) -> int:
             if is_product(problem.name) and (chosen not in ranked or gone):
                 wanted = {chosen, *[row for row in ranked if row not in gone][:2], *gone}
                 plans = [each for each in problem.all if str(each) in wanted]
-                tasks.append((file, Task(sample_named(problem.name), problem.choice, plans)))
+                tasks.append((file, replace(problem, alternatives=plans)))
     files, found = {id(task): file for file, task in tasks}, dict[Path,
                                                                   dict[str, dict[str, float]]]()
     for task, times in timings(machine, "again", [task for _file, task in tasks], len(tasks), end):
-        new = {str(each): x for each, x in zip(task.alternatives, times, strict=True)
-               if x is not None}
-        found.setdefault(files[id(task)], {})[task.sample.name] = new
+        new = {str(task.alternatives[i]): x for i, x in times.items()}
+        found.setdefault(files[id(task)], {})[task.name] = new
     for file, problems in found.items():
         data = json.loads(file.read_text(encoding="utf-8"))
         for name, new in problems.items():
@@ -324,24 +320,13 @@ def _worst(found: Sequence[Regret], problems: Sequence[Measured]) -> None:
 
 # -- compiling -------------------------------------------------------------------------------------
 class _Compiler:
-    """A machine that times nothing; a context manager."""
+    """A machine that times nothing."""
 
     def __init__(self, device: DeviceInfo):
-        self.device, self._workers = device, Workers()
+        self.device, self.workers = device, Workers()
         self.kernels, self.failed, self.ready = set[str](), list[str](), 0
 
-    def __enter__(self) -> _Compiler:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._workers.__exit__(*error)
-
-    def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
-        """Begin to make plans and to compile their kernels."""
-        return self._workers.submit(make, sample, [*map(str, alternatives)], self.device)
-
-    def times(self, sample: Sample, alternatives: Sequence[Alternative],
-              plans: Sequence[Made]) -> list[float | None]:
+    def times(self, problem: Measured, plans: Sequence[Made]) -> dict[int, float]:
         """Note the kernels of plans."""
         self.ready += 1
         self.failed += (plan for plan in plans if isinstance(plan, str))
@@ -351,16 +336,17 @@ class _Compiler:
             if not isinstance(plan, str)
             for launch in plan.launches
         }
-        return [None] * len(plans)
+        return {}
 
 
 def prepare(device: DeviceInfo, samples: Sequence[Sample], seconds: float) -> int:
     """Compile the kernels of all plans that would be measured into the cache, as far as there is
     time; 1 if one cannot be."""
     start = perf_counter()
-    with _Compiler(device) as compiler:
-        tasks = (task_of(sample, device) for sample in samples)
-        for _task, _times in timings(compiler, "prepare", tasks, len(samples), start + seconds):
+    compiler = _Compiler(device)
+    with compiler.workers:
+        wanted = (to_measure(sample, device) for sample in samples)
+        for _problem, _times in timings(compiler, "prepare", wanted, len(samples), start + seconds):
             pass
     print(
         f"{len(compiler.kernels)} kernels of {compiler.ready} of {len(samples)} problems are "

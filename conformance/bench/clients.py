@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from cuteblas.array.install import enabled
+from cuteblas.cli.bench import Measured, Row, Selection
 from cuteblas.cli.machines import medians
-from cuteblas.cli.measurements import Measured, Row, Selection
 from cuteblas.functions import reset_stats, stats
 
 __all__ = ["CASES", "Case", "clients"]

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from cuteblas.cli.bench import Measured, Row, Selection, graded
 from cuteblas.cli.machines import medians
-from cuteblas.cli.measurements import Measured, Row, Selection, graded
 from cuteblas.planning import GemmProblem, Operand, Plan, plan_gemm
 
 from .groups import engine_of

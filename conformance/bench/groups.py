@@ -19,19 +19,21 @@ import numpy as np
 from cuteblas import blas, epilogues, runtime
 from cuteblas.array import asarray
 from cuteblas.blas.types import dtype_named
-from cuteblas.cli import measurements
-from cuteblas.cli.machines import medians
-from cuteblas.cli.measurements import (
+from cuteblas.cli import bench
+from cuteblas.cli.arrays import random_array
+from cuteblas.cli.bench import (
     COPY_DTYPES,
     ORDERS,
     Measured,
     Row,
     move_cases,
     moved,
+    multiplied,
     operands,
     product_cases,
-    random_array,
 )
+from cuteblas.cli.machines import medians
+from cuteblas.cli.problems import Permutation
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine
@@ -68,12 +70,15 @@ _VARIANT_SIZES: dict[str, tuple[tuple[int, ...], ...]] = {"gemm": ((5120, 5120, 
                                                           "copy": ((8192,),)}
 _EPILOGUE_DTYPES = ("float32", "float16")
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
+# that are timed at once, by the library: with NumPy so few that few turns are interrupted by other
+# processes; with CuPy so many that it does not matter that the first of them finds an idle device
+_HOST_TURNS = {"NumPy": 20, "CuPy": 200}
 # so few that the driver's queue takes them all at once
 _SEVERAL_LAUNCHES, _FEW_CALLS = (777, 1024, 4096), 20
 
 
 @dataclass(frozen=True)
-class Selection(measurements.Selection):
+class Selection(bench.Selection):
     """Which cases are measured, and how.
 
     Attributes
@@ -82,34 +87,35 @@ class Selection(measurements.Selection):
         How many random products or permutations, and of which choice.
     variants : bool
         Whether the named kernels that take a case are measured beside planning's choice.
+    sustained : float
+        Seconds for which each product is called without a pause before it is timed for as long.
     """
 
     random: int = 0
     seed: int = 0
     variants: bool = False
+    sustained: float = 0.0
 
-    def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
-        """The chosen types, or else the usual ones."""
-        return super().types(_VARIANT_DTYPES if self.variants else usual)
 
-    def kernels(self, machine: Any, operation: str,
-                explained: Callable[..., Explanation]) -> dict[str | None, Row]:
-        """The cells that name planning's choice (``None``) and, with ``variants``, the named
-        kernels."""
-        if not self.variants:
-            return super().kernels(machine, operation, explained)
-        plans: dict[str | None, Plan] = {None: plan_of(explained())}
-        for v in variants().values():
-            if v.operation == operation and v.source != CHOSEN:
-                with suppress(ValueError):
-                    plans[v.name] = plan_of(explained(variant=v.name))
-        return {
-            name: {
-                "variant": name or f"{plan.family} (planning's choice)",
-                "conflicts": bank_conflicts(plan),
-            }
-            for name, plan in plans.items()
-        }
+class Sustained:
+    """A machine on which a call runs for some seconds without a pause, then is timed for as long.
+
+    So each call runs at the clock that its own power allows, and not at one that it shares with
+    others.
+    """
+
+    def __init__(self, machine: Any, seconds: float):
+        self._machine, self._seconds = machine, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def interval(self, call: Callable[[], Any], times: int) -> float:
+        """Seconds of so many calls."""
+        once = max(self._machine.interval(call, 1), 1e-9)
+        count = max(1, round(self._seconds / once))
+        self._machine.interval(call, count)
+        return self._machine.interval(call, count) / count * times
 
 
 def plan_of(explanation: Explanation) -> Plan:
@@ -137,32 +143,81 @@ def bank_conflicts(plan: Plan) -> str:
     return ", ".join(found) or "none"
 
 
-def _sized(which: Selection, operation: str) -> Selection:
-    """A selection of named kernels with the sizes for which they are compared, unless it has
-    others."""
-    usual = which.variants and not which.sizes
-    return replace(which, sizes=_VARIANT_SIZES[operation]) if usual else which
+def _with_variants(which: Selection, operation: str) -> Selection:
+    """A selection of named kernels with the types and sizes for which they are compared, unless it
+    has others."""
+    if not which.variants:
+        return which
+    return replace(
+        which,
+        sizes=which.sizes or (() if which.random else _VARIANT_SIZES[operation]),
+        dtypes=which.dtypes or _VARIANT_DTYPES,
+    )
+
+
+def _by_kernel(
+    operation: str, explained: Callable[..., Explanation], measured: Callable[..., Row]
+) -> Iterator[Row]:
+    """A row for planning's choice and for each named kernel that takes the case."""
+    plans: dict[str | None, Plan] = {None: plan_of(explained())}
+    for v in variants().values():
+        if v.operation == operation and v.source != CHOSEN:
+            with suppress(ValueError):
+                plans[v.name] = plan_of(explained(variant=v.name))
+    for name, plan in plans.items():
+        row = measured(variant=name)
+        del row["kernel"]
+        yield {
+            "case": row["case"],
+            "variant": name or f"{plan.family} (planning's choice)",
+            "conflicts": bank_conflicts(plan),
+            **row,
+        }
 
 
 # -- the groups ------------------------------------------------------------------------------------
 def _gemm(machine: Any, which: Selection) -> Measured:
-    if not which.random:
-        count, rows = measurements.products(machine, _sized(which, "gemm"))
-        # Pages compare with CuPy.
-        return count, (row | {"ratio": row["rival_s"] / row["ours_s"]} for row in rows)
-    drawn = random_products(which.random, which.seed, which.dtypes, which.orders)
-    return len(drawn), timed_products(machine, drawn, which.repeats, which.precision)
+    if which.random:
+        drawn = random_products(which.random, which.seed, which.dtypes, which.orders)
+        return len(drawn), timed_products(machine, drawn, which.repeats, which.precision)
+    if which.sustained:
+        machine = Sustained(machine, which.sustained)
+    which = _with_variants(which, "gemm")
+    cases = product_cases(which, _GEMM_SIZES)
+    # Pages compare with CuPy.
+    return len(cases), (
+        row | {"ratio": row["rival_s"] / row["ours_s"]}
+        for case in cases
+        for row in _multiplied(machine, which, case)
+    )
+
+
+def _multiplied(machine: Any, which: Selection, case: str) -> Iterator[Row]:
+    a, b = operands(machine.rival, case)
+    measured = partial(multiplied, machine, which, case, a, b)
+    if not which.variants:
+        return iter([measured()])
+    return _by_kernel("gemm", partial(explain, a, b, precision=which.precision), measured)
 
 
 def _transpose(machine: Any, which: Selection) -> Measured:
-    which = which if which.random else _sized(which, "copy")
+    which = _with_variants(which, "copy")
     cases = move_cases(which) if which.sizes or not which.random else []
     cases += random_permutations(
         which.random,
         which.seed,
-        {name: dtype_named(name).itemsize for name in which.types(COPY_DTYPES)},
+        {name: dtype_named(name).itemsize for name in which.dtypes or COPY_DTYPES},
     )
-    return len(cases), (row for case in cases for row in moved(machine, which, *case))
+    return len(cases), (row for case in cases for row in _moved(machine, which, *case))
+
+
+def _moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:
+    measured = partial(moved, machine, which, dtype, size)
+    if not which.variants:
+        return iter([measured()])
+    x = machine.rival.empty(size.memory(), dtype)
+    target = x if size.in_place else None
+    return _by_kernel("copy", partial(explain_copy, size.of(x), out=target), measured)
 
 
 def _matrices(which: Selection) -> list[tuple[str, tuple[int, ...]]]:
@@ -177,7 +232,7 @@ def _reduce(machine: Any, which: Selection) -> Measured:
 
 def _reduced(machine: Any, which: Selection, dtype: str, size: tuple[int, ...], axis: int) -> Row:
     xp, engine = machine.rival, engine_of(machine)
-    x = random_array(xp, size, dtype, 0)
+    x = random_array(xp, size, dtype)
     y = x if axis else x.T
     sums, theirs = xp.empty(len(y), x.dtype), xp.empty(len(y), x.dtype)
     strides = tuple(s // x.itemsize for s in y.strides)
@@ -213,7 +268,7 @@ def _epilogue(machine: Any, which: Selection) -> Measured:
 
 def _with_epilogue(machine: Any, which: Selection, case: str, name: str) -> Row:
     xp = machine.rival
-    a, b = operands(xp, case, random_array)
+    a, b = operands(xp, case)
     bias = random_array(xp, (1, b.shape[1]), a.dtype.name, 7)
     c, d, e = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(3))
     precision = "ieee" if not which.dtypes and a.dtype == np.float32 else which.precision
@@ -334,10 +389,11 @@ def _host(machine: Any, which: Selection) -> Measured:
 def _on_host(
     machine: Any, which: Selection, case: str, calls: tuple[Callable[[], Any], ...], several: bool
 ) -> Row:
-    turn = _FEW_CALLS if several else machine.host_turn
+    usual = _HOST_TURNS[machine.title]
+    turn = _FEW_CALLS if several else usual
     for call in calls:
         machine.host_interval(call, _FEW_CALLS if several else _HOST_CALLS)
-    turns = max(1, _HOST_CALLS // machine.host_turn)
+    turns = max(1, _HOST_CALLS // usual)
     taken = [[machine.host_interval(call, turn) / turn for call in calls]
              for _ in range(turns * which.repeats)]
     ours, rival = (median(column) for column in zip(*taken, strict=True))
@@ -347,7 +403,7 @@ def _on_host(
 def _compile(machine: Any, which: Selection) -> Measured:
     xp, kernels = machine.rival, dict[tuple[str, str], GeneratedKernel]()
     explanations = [
-        explain(*operands(xp, case, _unset), precision=which.precision)
+        explain(*operands(xp, case), precision=which.precision)
         for case in product_cases(which, _GEMM_SIZES)
     ]
     explanations += [explain_copy(xp.empty(size, dtype).T) for dtype, size in _matrices(which)]
@@ -363,11 +419,6 @@ def _compiled(kernels: dict[tuple[str, str], GeneratedKernel]) -> Iterator[Row]:
             compiled, found = (_seconds_to_compile(kernel, target, fresh)
                                for fresh in (True, False))
             yield {"nvrtc_s": compiled, "cached_s": found, "case": f"{name} {target}"}
-
-
-def _unset(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """An array of which only the layout matters."""
-    return xp.empty(extents, dtype)
 
 
 def _seconds_to_compile(kernel: GeneratedKernel, target: str, fresh: bool) -> float:

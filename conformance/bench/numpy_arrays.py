@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from cuteblas.cli.bench import Measured, Row, Selection
 from cuteblas.cli.machines import Host
-from cuteblas.cli.measurements import Measured, Row, Selection
 from cuteblas.functions import backend, copy, matmul
 
 __all__ = ["CASES", "Case", "link", "numpy_arrays"]

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from cuteblas import runtime
-from cuteblas._dtypes import dtype as element
+from cuteblas.cli.arrays import random_array
+from cuteblas.cli.bench import Row, Selection, multiplied
+from cuteblas.cli.calibrate import Workers
 from cuteblas.cli.explain import operand
 from cuteblas.cli.machines import Gpu
-from cuteblas.cli.measurements import Row, Selection, multiplied
-from cuteblas.cli.samples import numbers
-from cuteblas.cli.workers import Workers
 from cuteblas.engines.memory import Memory
 from cuteblas.engines.settings import limited
 from cuteblas.functions import explain
@@ -39,7 +38,7 @@ KINDS = ("square", "rectangular", "thin", "deep", "vectors", "tiny batched", "ba
 _LONGEST, _MOST_ELEMENTS = 10**6, 10**9
 _MOST_FLOPS, _MOST_INTEGER_OPERATIONS = 5e12, 2e11         # CuPy has some 5 TOPS in int8
 _SECONDS = 0.1                       # for the timings of a product, beside what waits before them
-_ALIGNED = 256                       # elements
+_BELOW = 100                         # integers
 _BEHIND = 0.9
 _LARGE = 1 << 32                     # bytes from which memory goes back to the device
 
@@ -176,9 +175,8 @@ def _timed(machine: Any, each: RandomProduct, repeats: int, precision: Any) -> R
     a, b = _operands(xp, each)
     plan = explain(a, b, xp.empty(each.shapes[2], each.dtype), precision=precision).plan
     assert plan is not None
-    (row,) = multiplied(
-        machine, Selection(repeats=repeats, precision=precision), str(each), a, b, _SECONDS
-    )
+    which = Selection(repeats=repeats, precision=precision)
+    row = multiplied(machine, which, str(each), a, b, seconds=_SECONDS)
     if (
         isinstance(machine, Gpu)
         and a.nbytes + b.nbytes + 2 * a.itemsize * prod(each.shapes[2]) > _LARGE
@@ -197,18 +195,11 @@ def _timed(machine: Any, each: RandomProduct, repeats: int, precision: Any) -> R
 
 
 def _operands(xp: Any, each: RandomProduct) -> Iterator[Any]:
-    """Both operands: normal numbers, or small whole ones, that repeat."""
-    first, second, _result = map(prod, each.shapes)
-    some, item = numbers(each.dtype), element(each.dtype).bytes
-    source = xp.tile(xp.asarray(some).view(np.uint8),
-                     -(-(first + second + _ALIGNED) * item // some.nbytes)).view(each.dtype)
-    begin = 0
-    for extents, order in zip(each.shapes, each.orders, strict=False):
-        x = source[begin:begin + prod(extents)]
-        rows, columns = extents[-2:]
-        yield x.reshape(extents) if order == "N" else x.reshape(*extents[:-2], columns,
-                                                                rows).swapaxes(-1, -2)
-        begin = -(-first // _ALIGNED) * _ALIGNED
+    """Both operands: normal numbers, or small whole ones."""
+    return (
+        random_array(xp, extents, each.dtype, seed, "C" if order == "N" else "F", _BELOW)
+        for seed, (extents, order) in enumerate(zip(each.shapes, each.orders, strict=False))
+    )
 
 
 # -- what is said ----------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from math import exp, log, prod
 from random import Random
 
 from cuteblas._dtypes import dtype
-from cuteblas.cli.permutations import Permutation
-from cuteblas.cli.samples import Sample, copied, product
+from cuteblas.cli.problems import Permutation, Sample, copied, product
 
 __all__ = ["large_products", "random_copies", "random_permutations", "random_products",
            "random_samples"]

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from . import namespace as namespace
 else:
     def __getattr__(name: str) -> ModuleType:
-        """Import the namespace when it is first used: a program without it starts half a second
-        earlier."""
+        """Import the namespace when it is first used, which takes half a second."""
         if name == "namespace":
             return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -53,8 +52,7 @@ define("__array_namespace__", _array_namespace)
 
 
 class CallablePackage(ModuleType):
-    """This package, which may be called as ``numpy.array`` is: both have the name
-    ``cuteblas.array``."""
+    """This package, which may be called as ``numpy.array`` is."""
 
     if TYPE_CHECKING:
         asarray, from_dlpack = staticmethod(asarray), staticmethod(from_dlpack)

@@ -1,5 +1,4 @@
-"""NumPy's functions on CuPy arrays where CuPy's functions have other parameters, take fewer types
-or return others.
+"""NumPy's functions on CuPy arrays where CuPy's have other parameters, types or results.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
@@ -67,13 +66,7 @@ _METHODS = frozenset({"all", "any", "argmax", "argmin", "argsort", "choose", "cl
 
 def by_cupy(function: Func, ours: Func | None,
             arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
-    """A function of NumPy on CuPy arrays, one of which is ``some``: ours, or CuPy's.
-
-    Returns
-    -------
-    object
-        Of the type that NumPy's function returns; ``NotImplemented`` if CuPy has no such function.
-    """
+    """NumPy's function on CuPy arrays such as ``some``; ``NotImplemented`` if CuPy has none."""
     own = ours or _INSTEAD.get(function)
     theirs = (own,) if own else _theirs(function)
     if not theirs:
@@ -101,8 +94,7 @@ def by_cupy(function: Func, ours: Func | None,
 
 
 def _inverse_of_nan(x: cupy.ndarray, inverse: cupy.ndarray) -> cupy.ndarray:
-    """Inverses of matrices some of which have a NaN and some are singular: NaN, where cuSOLVER may
-    leave an infinity."""
+    """Inverses with NaN for matrices that have one, where cuSOLVER may leave an infinity."""
     of_nan = cupy.isnan(x).any((-2, -1), keepdims=True)
     if not (of_nan | cupy.isfinite(inverse)).all():
         raise np.linalg.LinAlgError(_WORDS["inv"])
@@ -125,8 +117,7 @@ def raising(function: str) -> Iterator[None]:
 
 @cache
 def _theirs(function: Func) -> tuple[Func, ...]:
-    """CuPy's function in the place of NumPy's; then those that take parameters which CuPy's lacks,
-    of this module or of the Array API standard."""
+    """CuPy's function for NumPy's, then those with parameters that it lacks (ours, Array API)."""
     path = f"{function.__module__}.{function.__name__}".removeprefix("numpy.")
     found: list[Func] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
@@ -141,7 +132,6 @@ def _theirs(function: Func) -> tuple[Func, ...]:
 
 @cache
 def _signature(function: Func) -> Signature | None:
-    """The parameters of a function, where it has a signature."""
     try:
         return signature(function)
     except (TypeError, ValueError):
@@ -188,8 +178,7 @@ def _translated(function: Func, theirs: Sequence[Func], given: BoundArguments) -
 
 @cache
 def _renamed(function: Func, theirs: Func) -> Mapping[str, str] | None:
-    """For NumPy's parameters CuPy's: of the same name, or in the same place. ``None`` if CuPy's
-    function takes anything."""
+    """CuPy's names for NumPy's parameters; ``None`` if CuPy's function takes anything."""
     numpys, cupys = _signature(function), _signature(theirs)
     if numpys is None or cupys is None or any(p.kind in _VARIABLE
                                               for p in cupys.parameters.values()):
@@ -222,21 +211,18 @@ def _is_shared(function: Func, theirs: Func, by_place: int, names: tuple[str, ..
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether an argument needs no translation: an array, a list of arrays, or a number, a name or
-    nothing."""
+    """Whether an argument needs no translation: arrays, numbers, names or nothing."""
     kind = type(x)
     return x is None or kind in (int, float, bool, str) or isinstance(x, cupy.ndarray) or (
         kind in (list, tuple) and bool(x) and all(isinstance(y, cupy.ndarray) for y in x))
 
 
 def _makes_no_difference(name: str, value: Any) -> bool:
-    """Whether an argument may be left out."""
     return value is _UNSET or (isinstance(value, (bool, str, type(None)))
                                     and value in _WITHOUT_EFFECT.get(name, ()))
 
 
 def _as_numpys(function: Func, result: Any) -> Any:
-    """A result of the type that NumPy's function returns."""
     if function in _BOOLS:
         return bool(result)
     if function in _TUPLES and type(result) is list:
@@ -251,8 +237,7 @@ def _as_numpys(function: Func, result: Any) -> Any:
 
 # -- what CuPy lacks -------------------------------------------------------------------------------
 def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | None = None) -> Any:
-    """``numpy.take``. Out-of-range indices wrap unless ``mode`` is named: to look for them waits
-    for the GPU."""
+    """``numpy.take``; indices wrap unless ``mode`` is named, since a check waits for the GPU."""
     size = a.size if axis is None else a.shape[axis]
     indices = cupy.asarray(indices)
     if mode == "raise" and ((indices < -size) | (indices >= size)).any():
@@ -265,7 +250,6 @@ def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | N
 
 
 def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-    """``numpy.choose``, also of a list of arrays."""
     if not isinstance(choices, cupy.ndarray):
         choices = cupy.stack(cupy.broadcast_arrays(*map(cupy.asarray, choices)))
     dtype = choices.dtype if out is None else out.dtype
@@ -274,7 +258,6 @@ def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
           max: Any = None, dtype: Any = None, **named: Any) -> Any:
-    """``numpy.clip``, whose bounds have two names."""
     low, high = (other if bound is None or bound is _UNSET else bound
                  for bound, other in ((a_min, min), (a_max, max)))
     if dtype is not None or named:
@@ -283,7 +266,6 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min:
 
 
 def _lexsort(keys: Any, axis: int = -1) -> Any:
-    """``numpy.lexsort`` of a sequence or an array of keys."""
     keys = keys if isinstance(keys, cupy.ndarray) else cupy.stack([*map(cupy.asarray, keys)])
     if axis not in (-1, keys.ndim - 2) or keys.ndim > 2:
         raise TypeError(
@@ -370,7 +352,6 @@ _FURTHER: dict[Func, Func] = {
 
 # -- methods ---------------------------------------------------------------------------------------
 def method_by_cupy(name: str, data: cupy.ndarray, *arguments: Any, **named: Any) -> Any:
-    """A method of NumPy's arrays on a CuPy array, with NumPy's arguments."""
     if name in _METHODS:
         return by_cupy(getattr(np, name), None, (data, *arguments), named, data)
     return getattr(data, name)(*arguments, **{key: value for key, value in named.items()
@@ -378,8 +359,7 @@ def method_by_cupy(name: str, data: cupy.ndarray, *arguments: Any, **named: Any)
 
 
 def item(data: cupy.ndarray, *index: Any) -> Any:
-    """An element as Python's number: by no index, by one of the elements in C order, or by one of
-    each axis."""
+    """An element as a Python number: by no index, in C order, or one for each axis."""
     np.broadcast_to(False, data.shape).item(*index)         # NumPy's error for a wrong index
     index = index[0] if index and isinstance(index[0], tuple) else index
     if len(index) == 1:

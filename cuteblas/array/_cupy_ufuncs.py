@@ -1,5 +1,4 @@
-"""NumPy's ufuncs on CuPy arrays where CuPy takes no more than plain calls from NumPy: their
-methods, and calls with ``where``.
+"""Methods of NumPy's ufuncs, and calls with ``where``, on CuPy arrays.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
@@ -21,7 +20,6 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "m
 
 
 def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
-    """Operands for CuPy, with arrays instead of lists."""
     made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in inputs])
     if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")
@@ -32,20 +30,7 @@ def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
 
 
 def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
-    """A method of a ufunc on CuPy arrays, with NumPy's arguments.
-
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        Without a signature.
-    method : str
-        As ``__array_ufunc__`` gets it; ``"__call__"`` for a call with ``where``.
-
-    Returns
-    -------
-    callable
-        It raises a TypeError for what CuPy does not have.
-    """
+    """A ufunc's ``method``, or its call with ``where``, on CuPy arrays, or a TypeError."""
     if method == "__call__":
         return lambda *inputs, **named: _masked(ufunc, *inputs, **named)
     name = ufunc.__name__

@@ -20,7 +20,6 @@ CPU = "cpu"
 
 
 def device_of(data: Any) -> str:
-    """Where a NumPy or CuPy array is."""
     return f"cuda:{data.data.device_id}" if kind_of(data) == "cupy" else CPU
 
 
@@ -34,7 +33,6 @@ def _why_no_gpu() -> str | None:
 
 @cache
 def devices() -> tuple[str, ...]:
-    """All devices of this machine."""
     if _why_no_gpu():
         return (CPU,)
     import cupy
@@ -43,20 +41,12 @@ def devices() -> tuple[str, ...]:
 
 
 def default_device() -> str:
-    """Where arrays are made that have to be made somewhere: ``CUTEBLAS_DEVICE``, else CuPy's
-    current GPU, else the host."""
+    """``CUTEBLAS_DEVICE``, else CuPy's current GPU, else the host."""
     return checked_device(os.environ.get("CUTEBLAS_DEVICE") or (CPU if _why_no_gpu() else "cuda"))
 
 
 def checked_device(device: Any) -> str:
-    """The name of a device.
-
-    Parameters
-    ----------
-    device : str or cupy.cuda.Device or None
-        ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``; ``None`` for the default
-        device.
-    """
+    """A device's name, of "cpu", "cuda" (CuPy's current) or "cuda:1"; ``None`` is the default."""
     if device is None:
         return default_device()
     if device == CPU:
@@ -80,8 +70,7 @@ def checked_device(device: Any) -> str:
 
 @contextmanager
 def made_on(device: str) -> Iterator[Any]:
-    """The library, NumPy or CuPy, whose new arrays are made on a device inside the ``with``
-    block."""
+    """The library, NumPy or CuPy, whose new arrays are made on a device in the block."""
     if device == CPU:
         yield np
         return
@@ -92,7 +81,7 @@ def made_on(device: str) -> Iterator[Any]:
 
 
 def copied_to(data: Any, device: str) -> Any:
-    """A NumPy or CuPy array with the same elements on a device; the array itself if it is there."""
+    """An array with the same elements on a device; the array itself if it is there."""
     here = device_of(data)
     if here == device:
         return data

@@ -1,16 +1,10 @@
-"""The four places where CuPy looks up a product, and the hooks that replace them while cuteblas is
-installed.
+"""The four places where CuPy looks up a product, and the hooks that replace them.
 
-====================================  =====================================================================================
-place                                 called by
-====================================  =====================================================================================
-``cupy.ndarray.__matmul__``           ``a @ b``, ``a @= b``
-``cupy.matmul._try_fastcall_func``    ``cupy.matmul`` under all its names, ``numpy.matmul``, ``einsum``, ``matrix_power``
-``cupy.ndarray.dot``                  ``a.dot``, ``cupy.dot``, ``numpy.dot``
-``cupy._core.tensordot_core``         ``tensordot``, ``inner``, ``vdot``
-====================================  =====================================================================================
-
-This module imports CuPy; ``install`` imports it when hooks are wanted.
+``cupy.ndarray.__matmul__``: ``a @ b``, ``a @= b``. ``cupy.matmul._try_fastcall_func``:
+``cupy.matmul`` under all its names, ``numpy.matmul``, ``einsum``, ``matrix_power``.
+``cupy.ndarray.dot``: ``a.dot``, ``cupy.dot``, ``numpy.dot``. ``cupy._core.tensordot_core``:
+``tensordot``, ``inner``, ``vdot``. This module imports CuPy; ``install`` imports it when hooks are
+wanted.
 """
 
 from __future__ import annotations
@@ -58,8 +52,7 @@ class Switch(patches.Switch):
         return self.here.get() or (self.pending and self._settled())
 
     def _settled(self) -> bool:
-        """Check the hooks now, unless a stream is being captured. While one thread does, CuPy
-        serves the others."""
+        """Check the hooks, unless a stream is captured; CuPy serves other threads meanwhile."""
         if (runtime.available() and runtime.capturing()) or not _checking.acquire(blocking=False):
             return False
         try:
@@ -192,11 +185,8 @@ def _refuse(reason: str) -> Any:
 
 
 def _long_way(patch: Patch, call: tuple, ours: Callable[[], Any]) -> Any:
-    """Serve a call, or let CuPy serve it and count why.
-
-    What is not a product of CuPy arrays is passed on without being counted, and so is a call that
-    CuPy refuses as well: the program gets CuPy's exception.
-    """
+    """Serve a call, or let CuPy serve it and count why."""
+    # What is not a product of CuPy arrays is not counted, nor what CuPy refuses as well.
     a, b, *rest = call
     if not (isinstance(a, cupy.ndarray) and isinstance(b, cupy.ndarray)):
         return patch.original(*call)
@@ -250,8 +240,7 @@ def _in_order(x: Any) -> bool:
 
 
 def _answers(x: Any) -> bool:
-    """Whether an operand has its own ``__array_ufunc__`` and is not an array that CuPy would
-    convert."""
+    """Whether an operand has an ``__array_ufunc__`` and is not for CuPy to convert."""
     return kind_of(x) == "foreign" and not any(hasattr(type(x), name) for name in _READ_BY_CUPY)
 
 
@@ -260,8 +249,7 @@ _ROWS, _INNER, _COLUMNS = 5, 7, 3
 
 
 def check() -> None:
-    """Send a small product through every hook, on the current device. ``stats`` counts these
-    products; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
+    """Send a small product through every hook, counted also in ``MADE_BY_CHECKS``."""
     if (reason := runtime.why_unavailable()) is not None:
         raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
     if runtime.capturing():

@@ -1,5 +1,4 @@
-"""Transparent products: CuPy's and NumPy's own ``@``, ``matmul``, ``dot``, ``tensordot`` ...,
-served by this package."""
+"""CuPy's and NumPy's own products, served by this package."""
 
 from __future__ import annotations
 
@@ -147,15 +146,13 @@ def uninstall() -> None:
 
 
 def installed(library: str = "cupy") -> bool:
-    """Whether :func:`install` is in force in ``"cupy"`` or ``"numpy"``, or will be from CuPy's
-    import or first product on."""
+    """Whether :func:`install` is in force, or will be from CuPy's import or first product on."""
     hooks: Any = _imported().get(library)
     return (library == "cupy" and _AT_IMPORT in sys.meta_path) or (
         hooks is not None and (hooks.SWITCH.pending or hooks.SWITCH.everywhere))
 
 
 def _answered() -> list[str]:
-    """The libraries whose functions are answered in this thread or task."""
     used = _imported()
     return [name for library, name in (("cupy", "CuPy"), ("numpy", "NumPy"))
             if installed(library) or (library in used and used[library].SWITCH.here.get())]
@@ -165,17 +162,9 @@ answered_libraries.append(_answered)
 
 
 def install_with_cupy(then: Callable[[], object] | None = None) -> None:
-    """Install as soon as CuPy is imported, without importing it.
-
-    The hooks are put in place then, and the first product checks them: CuPy is not made to touch a
-    device before the program does. If the check fails, a :class:`RuntimeWarning` says why and CuPy
-    goes on alone.
-
-    Parameters
-    ----------
-    then : callable, optional
-        Called when the hooks are in their places.
-    """
+    """Install as soon as CuPy is imported, without importing it, and ``then`` call."""
+    # The first product checks the hooks, so CuPy touches no device before the program does. If the
+    # check fails, a RuntimeWarning says why, and CuPy goes on alone.
     if then is not None:
         _waiting.append(then)
     if "cupy" in sys.modules:
@@ -185,8 +174,7 @@ def install_with_cupy(then: Callable[[], object] | None = None) -> None:
 
 
 def obey_environment() -> None:
-    """Install what the variable ``CUTEBLAS_INSTALL`` names: ``cupy`` or ``1`` with CuPy, ``numpy``
-    now."""
+    """Install what ``CUTEBLAS_INSTALL`` names: ``cupy`` or ``1`` with CuPy, ``numpy`` now."""
     wish = os.environ.get(_VARIABLE, "")
     wishes = {"cupy" if each == "1" else each for each in wish.replace(" ", "").split(",")} - {
         "",
@@ -210,8 +198,7 @@ def obey_environment() -> None:
 
 
 def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
-    """The modules of the hooks, imported if need be. CuPy is imported first and without the lock:
-    its import may be what :class:`_AtImport` waits for, in this thread or in another one."""
+    """The hooks' modules. CuPy comes first, without the lock: :class:`_AtImport` may wait."""
     asked: dict[str, Any] = {}
     if cupy if cupy is not None else not numpy:
         from ..runtime.errors import MissingDependency, require
@@ -235,7 +222,6 @@ def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
 
 
 def _imported() -> dict[str, Any]:
-    """The modules of the hooks that have been used."""
     return {library: sys.modules[name] for library, name in _MODULES.items() if name in sys.modules}
 
 
@@ -251,7 +237,6 @@ def _put_in_place_and_check(libraries: Mapping[str, Any]) -> None:
 
 
 def _put_in_place() -> None:
-    """Hooks that the first product checks."""
     try:
         hooks: Any = import_module(_MODULES["cupy"])
     except Exception as error:
@@ -265,20 +250,17 @@ def _put_in_place() -> None:
 
 
 def _release() -> None:
-    """Remove the hooks that are no longer needed."""
     for library, hooks in _imported().items():
         if not (hooks.SWITCH.blocks or installed(library)):
             hooks.SWITCH.unlink()
 
 
 class _AtImport(MetaPathFinder):
-    """Finds CuPy where the other finders find it, and is notified when its module has been
-    executed."""
+    """Finds CuPy where other finders do, and is notified when its module has been executed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
-        """The specification of CuPy that the other finders give, with a loader that notifies this
-        finder."""
+        """CuPy's specification by the other finders, with a loader that notifies this one."""
         if name != "cupy":
             return None
         found = (finder.find_spec(name, path, target) for finder in sys.meta_path
@@ -301,7 +283,6 @@ class _AtImport(MetaPathFinder):
         loader.exec_module = exec_module
 
     def leave(self) -> None:
-        """Stop waiting."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -48,12 +48,9 @@ def require_one_place(function: str, arguments: Iterable[Any]) -> None:
 
 
 def by_library(function: Func, *arguments: Any, **named: Any) -> Any:
-    """A function of NumPy, called on this package or on the library of the arguments; on NumPy
-    where there are no arrays.
-
-    Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would
-    look for our arrays again, in containers that are not known here.
-    """
+    """A function of NumPy by this package or the arguments' library; by NumPy without arrays."""
+    # Each library is asked as NumPy asks it (NEP 18), once: NumPy would look for our arrays again,
+    # in containers that are not known here.
     ours = ours_by_numpys().get(function)
     first = arguments[0] if arguments else None
     if len(arguments) == 1 and not named and type(first) is np.ndarray:
@@ -81,8 +78,7 @@ def ours_by_numpys() -> dict[Any, Func]:
 
 @cache
 def is_answered_here(kind: type) -> bool:
-    """Whether NumPy's functions on arrays of that type are answered by NumPy, CuPy or this
-    package."""
+    """Whether NumPy, CuPy or this package answers NumPy's functions on that type."""
     theirs = getattr(sys.modules.get("cupy"), "ndarray", None)
     if kind in own_types or (theirs is not None and issubclass(kind, theirs)):
         return True

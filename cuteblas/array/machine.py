@@ -1,11 +1,8 @@
-"""One C function of two others: a loop that calls ours for large products, and the original unless
-ours says that it is done.
+"""One C function of two: a loop that calls ours for large products, and the original unless ours
+is done.
 
-Calls with few multiplications go to the original before anything of Python's runs.
-
-A callback of ``ctypes`` that cannot begin, because the interpreter has no room for another frame,
-no memory, or a function that traces raises an exception, returns as if it had done its work. So
-what follows the call must not need the interpreter.
+A ``ctypes`` callback that cannot begin (no room for a frame, no memory, a tracing function that
+raises) returns as if it had worked: what follows the call must not need the interpreter.
 """
 
 from __future__ import annotations
@@ -132,15 +129,14 @@ fd7bc4a8        end: ldp x29, x30, [sp], #64
 c0035fd6        ret
 """
 CODES = {"x86_64": _X86_64, "amd64": _X86_64, "AMD64": _WINDOWS, "aarch64": _ARM64, "arm64": _ARM64}
-"""By the name that each system has for its machine."""
 
 _made: list[Any] = []                      # NumPy may call them longer than anybody else knows them
 
 
 def either(first: int, second: int, least: ctypes.c_double, count: int) -> int:
     """The address of a loop that calls the second, and before it the first if the product of the
-    first ``count`` extents, two or more, is not below ``least``: with the address of a zero for its
-    data; if it is zero no more, the second is not called."""
+    first ``count`` extents is not below ``least``, with a zero for data; set, it skips the
+    second."""
     if (machine := platform.machine()) not in CODES:
         raise OSError(f"there is no code for {machine}")
     return _executable(bytes.fromhex("".join(line.split()[0] for line in CODES[machine].splitlines()

@@ -1,9 +1,4 @@
-"""The signatures of members that ``cuteblas.ndarray`` has from NumPy's arrays, for type checkers
-and ``help``.
-
-Nothing here runs: the members themselves are made in ``wrapper.py`` and ``operators.py``, and show
-these signatures.
-"""
+"""Signatures of members of ``cuteblas.ndarray``, for type checkers and ``help`` alone."""
 
 from __future__ import annotations
 

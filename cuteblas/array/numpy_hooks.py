@@ -1,16 +1,9 @@
-"""The places where programs reach NumPy's products and copies, and what serves them while cuteblas
-is installed.
+"""Where programs reach NumPy's products and copies, and what serves them while installed.
 
-================================================================  ==================================================================
-place                                                             called by
-================================================================  ==================================================================
-the loops of ``matmul``, ``vecdot``, ``matvec`` and ``vecmat``    ``a @ b``, ``a @= b``, and these functions under all their names
-attributes of ``numpy`` and ``numpy.linalg``: :data:`FUNCTIONS`   ``np.dot(a, b)``; modules that imported a name before have the
-                                                                  original
-================================================================  ==================================================================
-
-Each passes calls of plain arrays on to the function of the same name in this package, which decides
-where they run. Calls that come from this package itself reach NumPy's own.
+The loops of ``matmul``, ``vecdot``, ``matvec`` and ``vecmat`` serve ``a @ b`` and these functions
+under all names; the attributes of ``numpy`` and ``numpy.linalg`` in :data:`FUNCTIONS` do not reach
+modules that imported a name before. Plain arrays go to our function of that name; calls of this
+package reach NumPy's own.
 """
 
 from __future__ import annotations
@@ -45,7 +38,6 @@ as_a_program: Func = eval("lambda function, *args, **named: function(*args, **na
 
 
 def _from_here(frame: Any) -> bool:
-    """Whether this package makes the call of NumPy."""
     return str(frame.f_globals.get("__name__")).startswith(_OWN)
 
 
@@ -77,8 +69,7 @@ _PLAIN = frozenset({int, bool, str, type(None), type})
 
 
 def _elements(arguments: Iterable[Any]) -> int:
-    """How many elements all arrays have; -1 if there is something that could answer a function of
-    NumPy's itself (NEP 18), or be taken otherwise by ours."""
+    """How many elements all arrays have; -1 if something could answer itself (NEP 18)."""
     total = 0
     for x in arguments:
         if (kind := type(x)) is _NDARRAY:
@@ -93,7 +84,6 @@ def _elements(arguments: Iterable[Any]) -> int:
 
 
 def _have_blas(arguments: Iterable[Any]) -> bool:
-    """Whether all arrays have types for which NumPy has a BLAS."""
     for x in arguments:
         kind = type(x)
         if (x.dtype.char not in _BLAS_TYPES) if kind is _NDARRAY else kind in (tuple, list) and not _have_blas(x):
@@ -102,8 +92,7 @@ def _have_blas(arguments: Iterable[Any]) -> bool:
 
 
 def _terms(arguments: Iterable[Any]) -> int:
-    """How many terms the sums of all elements of a product of all arrays have at most, none too few
-    of float16, whose sums NumPy rounds; -1 as :func:`_elements`."""
+    """The most terms of a product's sums, none for too few of float16; -1 as :func:`_elements`."""
     total = 1
     for x in arguments:
         if type(x) is _NDARRAY:
@@ -114,31 +103,11 @@ def _terms(arguments: Iterable[Any]) -> int:
 
 
 class Function:
-    """A function that takes the place of one of NumPy's.
-
-    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages,
-    which may have been made while this one was installed.
-
-    Parameters
-    ----------
-    place : str
-        The module and the name in NumPy, with a colon between them.
-    measure : callable
-        How much the arrays in a tuple of arguments come to; negative if the call is not for us.
-    least : int
-        Calls with less are left to NumPy at once.
-    operands : int
-        How many arguments by position have all arrays but ``out``.
-    with_blas : int
-        How many times ``least`` it is for types for which NumPy has a BLAS.
-    foreign : frozenset of str
-        Arguments that NumPy does not have.
-
-    Attributes
-    ----------
-    patch : Patch
-        What puts it there.
-    """
+    """A function that takes the place of one of NumPy's, and equals it in tables (NEP 18)."""
+    # ``place`` is "module:name". ``measure`` tells how much an argument tuple's arrays come to,
+    # negative if it is not for us; NumPy serves calls of less than ``least``, ``with_blas`` times
+    # that for types with a BLAS. ``operands`` arguments by position have all arrays but ``out``;
+    # ``foreign`` ones NumPy lacks.
 
     # found without __getattr__, which makes attributes slow
     __slots__ = "__call__", "__dict__", "__weakref__"
@@ -232,8 +201,7 @@ atexit.register(SWITCH.unlink)
 
 # -- the self-test ---------------------------------------------------------------------------------
 def check() -> None:
-    """Send a product or copy through every place. ``stats`` counts these;
-    :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
+    """Send a product or copy through all of them; ``MADE_BY_CHECKS`` counts these."""
     x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
     operands: dict[str, tuple[Any, ...]] = {
         "matvec": (x, x[0]), "vecmat": (x[0], x), "einsum": ("ij,jk->ki", x, x),

@@ -1,11 +1,8 @@
-"""The inner loops of NumPy's generalized ufuncs, replaced through NumPy's C API
-(``PyUFunc_ReplaceLoopBySignature``).
+"""The loops of NumPy's generalized ufuncs, replaced by ``PyUFunc_ReplaceLoopBySignature``.
 
-NumPy calls a loop with four pointers: to the addresses of operands and result; to the number of
-products and the extents of their core dimensions; to the strides, in bytes, of each array from one
-product to the next and then along its core dimensions; and one that is the loop's own. By then
-everything else has been done: types are cast, elements aligned, ``out`` and operands are apart, and
-batches broadcast.
+A loop gets addresses; the number of products and core extents; strides in bytes, from a product to
+the next, then along core dimensions; and its own data. By then types are cast, elements aligned,
+``out`` and operands apart, and batches broadcast.
 """
 
 from __future__ import annotations
@@ -75,25 +72,10 @@ def count_failure(function: str, error: BaseException) -> None:
 
 
 class Loop:
-    """One loop of a generalized ufunc of two operands, and ours that takes its place.
-
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        Whose it is.
-    types : str
-        Its types, as in ``ufunc.types``.
-    least : int
-        Multiplications; calls of fewer are left to the original, before Python is entered.
-    serve : callable
-        A function of this loop and a function that returns both operands and the result: ``True``
-        if it has computed the products, else the original does.
-
-    Attributes
-    ----------
-    word : ctypes.c_double
-        ``least``, or less to let ``serve`` have smaller calls. Machine code reads it.
-    """
+    """One loop of a generalized ufunc of two operands, and ours that takes its place."""
+    # ``serve`` is called with the loop and what returns operands and result, from ``least``
+    # multiplications on: ``True`` if it has computed the products, else the original does. Machine
+    # code reads ``word``: ``least``, or less for smaller calls.
 
     def __init__(self, ufunc: np.ufunc, types: str, least: int,
                  serve: Callable[[Loop, Callable[[], list[np.ndarray]]], bool]):
@@ -114,7 +96,6 @@ class Loop:
         self._ours: dict[int, int] = {}                 # by the original
 
     def link(self) -> None:
-        """Put ours in the place of the loop that is there."""
         current = self._there()
         if current in self._ours.values():
             return
@@ -131,8 +112,7 @@ class Loop:
             )
 
     def unlink(self) -> None:
-        """Restore the original. A loop that has been put over ours since stays: it may call ours,
-        which then passes everything on."""
+        """Restore the original; a loop over ours stays, and ours passes everything on."""
         for original, ours in self._ours.items():
             if self._there() == ours:
                 self._replace(original)
@@ -148,8 +128,7 @@ class Loop:
         return before.value or 0
 
     def _arrays(self, addresses: int, extents: Any, strides: Any) -> list[np.ndarray]:
-        """The operands and the result that the pointers describe; their first axis counts the
-        products, if there are several."""
+        """Operands and result at the pointers; their first axis may count the products."""
         several, core = (extents[0],) if extents[0] != 1 else (), extents[1:1 + self._axes]
         arrays, count = [], 3
         for i, (axes, dtype, address) in enumerate(zip(
@@ -162,8 +141,7 @@ class Loop:
         return arrays
 
     def _callback(self) -> Callable[..., None]:
-        """Our loop. However it ends, the original computes the products unless it has said that
-        they are done."""
+        """Our loop; however it ends, the original computes what it has not said is done."""
         serve, arrays = self._serve, self._arrays
 
         def loop(addresses: int, extents: Any, strides: Any, done: Any) -> None:
@@ -184,12 +162,9 @@ class Loop:
 
 # -- exceptions of signals -------------------------------------------------------------------------
 def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
-    """The function, without the check for signals before its first statement, where no ``try``
-    catches what a handler raises.
-
-    Python makes the check in RESUME, unless its argument says that the function goes on after an
-    ``await`` (3).
-    """
+    """The function without the check for signals before its first statement."""
+    # Python makes the check in RESUME, unless its argument says that the function goes on after an
+    # ``await`` (3).
     from dis import opmap
 
     code = bytearray(function.__code__.co_code)
@@ -201,8 +176,7 @@ def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
 
 
 def raised_elsewhere(error: BaseException) -> bool:
-    """Whether an exception is none of ours: that of an interrupt, of a handler of signals, or of a
-    function that traces."""
+    """Whether an exception is an interrupt's, a signal handler's or a tracing function's."""
     if not isinstance(error, Exception) or _LATER in error.__dict__:
         return True
     handlers = {getattr(signal.getsignal(number), "__code__", None)
@@ -227,9 +201,9 @@ _LATER = "_cuteblas_raised_later"
 
 
 class _Setting:
-    """``_RAISED_LATER[thread] = class`` has an exception raised in a thread as soon as its program
-    goes on. Python looks for such exceptions after calls; there is none after an assignment, so it
-    is not raised in the loop that makes it."""
+    """``_RAISED_LATER[thread] = class`` raises in a thread once its program goes on."""
+    # Python looks for such exceptions after calls, and not after an assignment: it is not raised
+    # in the loop that makes it.
 
     if hasattr(ctypes, "pythonapi"):
         __setitem__ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(

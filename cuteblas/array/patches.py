@@ -1,5 +1,4 @@
-"""Attributes of another library that are replaced for a while, and the products that are made to
-check what took their places."""
+"""Attributes of other libraries that are replaced for a while, and products that check them."""
 
 from __future__ import annotations
 
@@ -21,26 +20,8 @@ _ABSENT: Any = object()
 
 
 class Patch:
-    """An attribute of another library and the hook that takes its place.
-
-    Parameters
-    ----------
-    place : str
-        The attribute, in words.
-    owner : object
-        The object that has the attribute.
-    name : str
-        The name of the attribute.
-    hook : callable
-        Ours.
-    function : str
-        The function on whose account calls are counted that go on to the original.
-
-    Attributes
-    ----------
-    original : callable
-        What was there when the hook took its place.
-    """
+    """An attribute ``name`` of ``owner`` and the hook in its place; ``function`` counts calls that
+    go on to ``original``."""
 
     def __init__(self, place: str, owner: Any, name: str, hook: Func, function: str):
         self.place = place
@@ -53,8 +34,7 @@ class Patch:
         self._linked = False
 
     def link(self) -> None:
-        """Put the hook in its place, unless it is still reached: through a patch that was put over
-        it."""
+        """Put the hook in its place, unless a patch over it still reaches it."""
         # restored by another hand, as by a reload
         if not self._linked or getattr(self._owner, self._name) is self.original:
             self._before = vars(self._owner).get(self._name, _ABSENT)
@@ -63,8 +43,7 @@ class Patch:
             self._linked = True
 
     def unlink(self) -> None:
-        """Restore the original. A patch that has been put over the hook since stays: it may call
-        the hook, which then passes everything on."""
+        """Restore the original; a patch over the hook stays, and the hook passes everything on."""
         if vars(self._owner).get(self._name) is not self.hook:
             return
         if self._before is _ABSENT:
@@ -79,32 +58,10 @@ MADE_BY_CHECKS: Counter[tuple[str, str]] = Counter()
 
 
 class Switch:
-    """The hooks in a library: their places, whether they serve calls, and who observes these.
-
-    Parameters
-    ----------
-    library : str
-        The name of the library.
-    places : iterable
-        Patches and loops, which it links and unlinks.
-
-    Attributes
-    ----------
-    here : ContextVar
-        They serve this thread or task: it is inside ``with cuteblas.enabled()``.
-    everywhere : bool
-        They serve every thread.
-    blocks : int
-        How many ``with enabled()`` are open, in all threads.
-    pending : bool
-        They will serve every thread from the next product on, if they pass the check.
-    checked : bool
-        They have passed it.
-    refused : str or None
-        Why they have not.
-    watch : callable or None
-        Told of every call that arrives at a hook: its place and its arguments.
-    """
+    """The hooks in a library, and whether they serve calls: ``here`` (this thread or task is
+    inside of ``enabled()``), ``everywhere``, or ``pending`` a check by the next product.
+    ``blocks`` counts open ``with enabled()`` in all threads; ``watch`` is told of every call, its
+    place and arguments."""
 
     __slots__ = ("blocks", "checked", "everywhere", "here", "pending", "places", "refused",
                  "watch")
@@ -129,8 +86,7 @@ class Switch:
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
-        :data:`MADE_BY_CHECKS`."""
+        """Check hooks, which serve this block; :data:`MADE_BY_CHECKS` notes what is counted."""
         before, watching, token = _calls(), self.watch, self.here.set(True)
         try:
             yield

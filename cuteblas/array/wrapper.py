@@ -1,5 +1,4 @@
-"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, whose products are those of
-this package."""
+"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, with our products."""
 
 from __future__ import annotations
 
@@ -122,8 +121,7 @@ class ndarray(_Base):
         return call_on_data(partial(by_library, function), function.__name__, arguments, named)
 
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
-        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where
-        CuPy has no such argument."""
+        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None``."""
         with made_on(self.device) as library:
             make, ours = getattr(library, name, None), getattr(functions, name, None)
             if ours is not None:
@@ -379,14 +377,7 @@ class ndarray(_Base):
 
 
 class flatiter:
-    """The elements of an array in C order, as ``numpy.flatiter``: to be read and written by index,
-    and one after the other.
-
-    Parameters
-    ----------
-    base : ndarray
-        The array.
-    """
+    """The elements of an array in C order, as ``numpy.flatiter``."""
 
     __slots__ = ("_iterator", "base")
     __hash__ = None         # type: ignore[assignment]
@@ -432,7 +423,6 @@ class flatiter:
             data[...] = flat.reshape(data.shape)
 
     def copy(self) -> ndarray:
-        """The elements as a 1-D array."""
         return wrap(self.base._data.flatten())
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
@@ -449,8 +439,7 @@ def wrap(data: Any) -> ndarray:
 
 
 def wrapped(result: Any, given: Sequence[Any] = ()) -> Any:
-    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples, lists and
-    dictionaries too; where it is a given array or the data of one, that array."""
+    """A result with arrays and scalars wrapped, in containers too; given arrays as given."""
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
@@ -471,13 +460,10 @@ def wrapped(result: Any, given: Sequence[Any] = ()) -> Any:
 
 
 def unwrapped(argument: Any) -> Any:
-    """An argument with the arrays of NumPy or CuPy in place of ours, in tuples, lists, dictionaries
-    and other sequences too.
-
-    A named tuple stays what it is, and so does everything that holds none of ours; other sequences
-    become lists, which is what NumPy makes of them. An array of Python's objects is looked into
-    only for arrays on a GPU, which NumPy cannot read there.
-    """
+    """An argument with the arrays inside ours, in containers too."""
+    # What holds none of ours stays as it is, named tuples too; other sequences become lists, as
+    # NumPy makes of them. Arrays of objects are searched only for arrays on a GPU, which NumPy
+    # cannot read there.
     kind = type(argument)
     if kind is ndarray:
         return argument._data
@@ -508,8 +494,7 @@ def _is_container(kind: type) -> bool:
 
 
 def _selected(data: Any, result: Any) -> Any:
-    """What was selected of an array: an element of an array of objects as it is, everything else
-    wrapped."""
+    """What was selected: an element of an array of objects as it is, else wrapped."""
     element = data.dtype.char == "O" and not (isinstance(result, np.ndarray)
                                               and result.dtype.char == "O")
     return result if element else wrapped(result)
@@ -529,8 +514,7 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
 
 
 def call_on_data(call: Func, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Call a function on what our arrays wrap, and wrap what it returns; of ``out`` and of
-    arguments returned, the given array."""
+    """Call a function on what our arrays wrap, and wrap its result; ``out`` as it was given."""
     # nothing to look for
     if len(arguments) == 1 and not named and type(x := arguments[0]) is ndarray:
         return wrapped(call(x._data), arguments)
@@ -543,16 +527,14 @@ def call_on_data(call: Func, name: str, arguments: tuple[Any, ...], named: dict[
 
 
 def _on_data(call: Func, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """A function of this package on what our arrays wrap; it looks itself where they are. Arrays
-    that it writes into come back."""
+    """Our function on what our arrays wrap; arrays that it writes into come back."""
     result = call(*unwrapped(arguments), **unwrapped(named))
     return wrapped(result, [x for x in leaves((arguments, named)) if hasattr(x, "shape")])
 
 
 # -- members of NumPy's arrays ---------------------------------------------------------------------
 def _define_members() -> None:
-    """Give the class every public method and attribute of NumPy's arrays that it does not define
-    itself."""
+    """Give the class all of NumPy's public methods and attributes that it does not define."""
     def method(name: str) -> Func:
         numpys = getattr(np.ndarray, name)
 
@@ -585,8 +567,7 @@ def _method_by_cupy(name: str) -> Func:
 
 
 def define(name: str, member: Any) -> None:
-    """Make a function or property a member of the class, with the description of NumPy's unless it
-    has one."""
+    """Make a member of the class, with NumPy's description unless it has one."""
     member.__doc__ = member.__doc__ or getattr(np.ndarray, name).__doc__
     if not isinstance(member, property):
         member.__name__, member.__qualname__, member.__module__ = name, f"ndarray.{name}", ndarray.__module__
@@ -599,8 +580,7 @@ _define_members()
 
 
 def _product(x1: ndarray, x2: Any, out: Any, precision: Any) -> Any:
-    """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other
-    calls."""
+    """``cuteblas.matmul`` of two of ours, or one and what it wraps; ``None`` for other calls."""
     data, other = x1._data, x2._data if type(x2) is ndarray else x2
     if out is not None or type(other) is not type(data):
         return None

@@ -16,14 +16,12 @@ __all__ = ["at_address", "from_host", "in_stream"]
 
 
 def from_host(x: np.ndarray, device: int) -> Any:
-    """A copy of a NumPy array on a device."""
     with cupy.cuda.Device(device):
         return cupy.asarray(x, order="K")
 
 
 @contextmanager
 def in_stream(stream: Any, device: int) -> Iterator[None]:
-    """Make a stream CuPy's current one: a CuPy stream, a stream of another library, or a handle."""
     with cupy.cuda.Device(device):
         if isinstance(stream, (cupy.cuda.Stream, cupy.cuda.ExternalStream)):
             with stream:
@@ -48,7 +46,7 @@ def _handle(stream: Any) -> int:
 
 def at_address(address: int, dtype: np.dtype, shape: Ints, strides: Ints,
                device: int | None) -> Any:
-    """An array over memory of the device that somebody else owns; ``strides`` are in bytes."""
+    """An array over memory that somebody else owns; ``strides`` are in bytes."""
     use_cuda()
     ordinal = cupy.cuda.runtime.getDevice() if device is None else device
     low, high = Memory(shape, strides, dtype).span

@@ -1,5 +1,4 @@
-"""The arguments of a BLAS call, all checked before anything runs: from a :class:`Request` to a
-:class:`Call`."""
+"""The arguments of a BLAS call, all checked before anything runs."""
 
 from __future__ import annotations
 
@@ -28,15 +27,7 @@ __all__ = ["TRANSPOSITIONS", "Arguments", "Call", "Request", "Transposition", "g
 
 
 class Transposition(NamedTuple):
-    """How an operand is read.
-
-    Attributes
-    ----------
-    letter : {"N", "T", "C", "R"}
-        As BLAS names it.
-    swaps, conjugates : bool
-        Whether rows and columns are exchanged, and complex elements conjugated.
-    """
+    """How an operand is read; ``letter`` is BLAS's, and "R" conjugates without a transposition."""
 
     letter: str
     swaps: bool
@@ -55,15 +46,7 @@ TRANSPOSITIONS = "0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'"
 
 
 class Arguments(dict[str, Any]):
-    """The arguments of one call by name, each of which is checked when it is asked for.
-
-    Parameters
-    ----------
-    function : str
-        The routine, for refusals.
-    values : dict
-        What the caller gave.
-    """
+    """The arguments of one call by name, each of which is checked when it is asked for."""
 
     __slots__ = ("function",)
 
@@ -72,7 +55,6 @@ class Arguments(dict[str, Any]):
         self.function = function
 
     def integer(self, name: str, accepted: str = "an integer") -> int:
-        """An integer argument."""
         try:
             return operator.index(self[name])
         except TypeError:
@@ -81,7 +63,6 @@ class Arguments(dict[str, Any]):
             ) from None
 
     def transposition(self, name: str, accepted: str = TRANSPOSITIONS) -> Transposition:
-        """The meaning of an argument like ``trans_a``."""
         value = self[name]
         if isinstance(value, str):
             known = _BY_LETTER.get(value.upper())
@@ -93,15 +74,13 @@ class Arguments(dict[str, Any]):
         return known
 
     def flag(self, name: str) -> bool:
-        """A flag, which has to be 0 or 1."""
         number = self.integer(name, "0 or 1")
         if number not in (0, 1):
             raise ValueError(f"{self.function} takes 0 or 1 as {name}, got {self[name]!r}")
         return bool(number)
 
     def overwrites(self, name: str) -> bool:
-        """Whether a routine updates an operand in place, as its flag ``overwrite_NAME`` says; a
-        list cannot be updated."""
+        """Whether the flag ``overwrite_NAME`` lets a routine update an operand; no list is."""
         overwrites = self.flag(f"overwrite_{name}")
         if overwrites and isinstance(self[name], LISTS):
             raise TypeError(
@@ -110,8 +89,7 @@ class Arguments(dict[str, Any]):
         return overwrites
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
-        """alpha or beta: a number rounded to the type of the sums, or a 0-d array on the device of
-        the operands."""
+        """alpha or beta: a number in the type of sums, or a 0-d array on the device."""
         function, value = self.function, self[name]
         if isinstance(value, (bool, int, float, complex, np.generic)):
             whole = type(value) is int or (type(value) is float and types.compute != "int32")
@@ -140,8 +118,6 @@ class Arguments(dict[str, Any]):
 
 
 class Request(NamedTuple):
-    """The arguments of a call as the caller gave them."""
-
     alpha: Any
     a: Any
     b: Any
@@ -160,30 +136,9 @@ class Request(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call whose arguments have been checked.
-
-    Attributes
-    ----------
-    function : str
-        The routine.
-    types : Types
-        Element types.
-    gathered : Gathered
-        The operands' library, their device and the way back.
-    given : GemmArguments
-        The product, of views of the operands that are transposed as asked; ``c`` is read, ``out``
-        is written; the same array for an update in place.
-    trans_a, trans_b : Transposition
-        What the caller asked for.
-    answer : object
-        What the caller gets back if the result is written in place.
-    shape : tuple of int
-        Of the result.
-    stream
-        As in the call.
-    by_numpy : bool
-        Whether NumPy computes it, and no kernel.
-    """
+    """A checked call. ``given`` has views of the operands, ``c`` read and ``out`` written;
+    ``answer`` is what the caller gets for an update in place; ``by_numpy``: no kernel computes
+    it."""
 
     function: str
     types: Types
@@ -198,24 +153,20 @@ class Call(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where the operands are."""
         return self.gathered.place
 
     @property
     def engine(self) -> Engine:
-        """What runs kernels on these arrays."""
         return engine_of(self.given.a)
 
     def answered(self, result: Any, extras: ByName) -> Any:
-        """What the caller gets: the result in its own library, and an epilogue's further results if
-        there are any."""
+        """What the caller gets: the result in its library, and an epilogue's further results."""
         answer = self.answer if self.given.out is not None else self.gathered.back(result)
         return (answer, {name: self.gathered.back(x)
                          for name, x in extras.items()}) if extras else answer
 
 
 def gathered_operands(row: Routine, given: Arguments) -> Gathered:
-    """The operands of a routine as arrays of one library, of its type and rank."""
     gathered = gather(row.name, {name: given[name] for name in row.operands}, row.read)
     _as_typed(row.name, gathered, row.types)
     for name, x in gathered.arrays.items():
@@ -226,8 +177,7 @@ def gathered_operands(row: Routine, given: Arguments) -> Gathered:
 
 
 def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
-    """Check a call; one that is only to be planned (``runs=False``) may name a kernel wherever it
-    would run."""
+    """Check a call; one that is only planned may name a kernel wherever it would run."""
     call = read(function, types, request)
     _check_memory(call)
     if request.stream is not None and call.place.device is None:
@@ -241,8 +191,7 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
 
 def read(function: str, types: Types | None, request: Request, gather: Func = gather,
          view: Func = Transposition.view) -> Call:
-    """Check everything about a call but its memory. ``gather`` makes arrays of the caller's
-    operands, and ``view`` shows them as they are multiplied."""
+    """Check all but memory; ``gather`` makes arrays, ``view`` shows what is multiplied."""
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.overwrites("c")
@@ -332,8 +281,7 @@ def _as_typed(function: str, gathered: Gathered, types: Types) -> None:
 
 
 def _other_routine(function: str, product: str) -> str | None:
-    """The routine to call instead for elements that ``product`` multiplies; ``None`` if there is
-    none."""
+    """The routine for elements that ``product`` multiplies; ``None`` if there is none."""
     row = ROWS.get(function)
     if row is None or row.operation == "gemm":
         return None if function == "gemm" else f"{product} or gemm"
@@ -374,8 +322,7 @@ def _shape_of(function: str, arrays: ByName,
 
 def _targets(function: str, request: Request, arrays: ByName, overwrites: bool, beta: Any,
               shape: Ints) -> tuple[Any, Any, Any]:
-    """The arrays that are read and written as C, and what the caller gets back if it is written in
-    place."""
+    """C as it is read, as it is written, and what the caller gets for an update in place."""
     c, out = arrays.get("c"), arrays.get("out")
     if c is None:
         if out is not None and scalar_kind(beta) != "zero":
@@ -395,8 +342,7 @@ def _targets(function: str, request: Request, arrays: ByName, overwrites: bool, 
 
 
 class _Use(NamedTuple):
-    """An array of a call: its name, its memory, whether it may not share even the same elements,
-    and whether it is written."""
+    """An array of a call, if it may not share even the same elements, and if it is written."""
 
     name: str
     memory: Memory
@@ -405,8 +351,7 @@ class _Use(NamedTuple):
 
 
 def _check_memory(call: Call) -> None:
-    """Refuse results that cannot be written to their place, and operands that kernels cannot
-    read."""
+    """Refuse results that cannot be written in place, and operands that kernels cannot read."""
     arrays, given, epilogue = call.gathered.arrays, call.given, call.given.epilogue
     target = None if given.out is None else "out" if "out" in arrays else "c"
     outputs = epilogue.outputs if epilogue else {}

@@ -29,8 +29,7 @@ __all__ = ["execute", "perform", "record", "recordable", "replayable", "run",
 
 
 def run(function: str, types: Types | None, request: Request) -> Any:
-    """Check a call, run it, and return what the caller gets; ``types`` is ``None`` for ``gemm``,
-    which infers them."""
+    """Check a call, run it, and return what the caller gets; ``gemm`` infers its ``types``."""
     candidate = replayable((function, types and types.compute), request)
     if candidate is not None:
         replay, head, inputs, out, _roles, scalars = candidate
@@ -44,8 +43,7 @@ def run(function: str, types: Types | None, request: Request) -> Any:
 
 def perform(operation: Callable[[Routine, Arguments], Any], row: Routine,
             values: dict[str, Any]) -> Any:
-    """Run a routine on its arguments by name; those of a type of ours are replaced by the arrays
-    that they hold."""
+    """Run a routine on its arguments by name, with what arrays of our type hold."""
     if (own := own_call(*values.values())) is not None:
         return own(perform, (operation, row, values), {})
     return operation(row, Arguments(row.name, values))
@@ -70,8 +68,7 @@ def execute(call: Call, candidate: Replayable | None = None) -> Any:
 
 
 def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:
-    """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an
-    array or was rounded."""
+    """What computes such calls by NumPy; ``None`` if a scalar is an array or was rounded."""
     *_rest, reads_c, kinds = candidate.head
     given, types, shape, kind = call.given, call.types, call.shape, np.dtype(call.types.output)
     if "device" in kinds or (_kind(given.alpha, np.ndarray),
@@ -99,7 +96,6 @@ def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:
 
 
 def where(call: Call) -> AbstractContextManager[None]:
-    """The device and the stream of a call, made the current ones."""
     if call.place.device is None:
         return nullcontext()
     if call.stream is None:
@@ -118,19 +114,16 @@ _LEAST, _MOST = 1e-30, 2e9
 _ROLES = {(reads_c, *on_device): ("a", "b", *[epilogue_role(SOURCE)] * reads_c,
                                   *compress(("alpha", "beta"), on_device), "c")
           for reads_c in (False, True) for on_device in product((False, True), repeat=2)}
-"""What each input and, last, the result is to a plan, by whether C is an input, and alpha and beta
-are arrays."""
+"""Roles of inputs and result, by whether C is an input, and alpha and beta are arrays."""
 
 
 def record(run: Execution, call: Replayable, alpha: Any, beta: Any, result: Any) -> None:
-    """Record a call that ran with these scalars."""
     if (known := recordable(call, alpha, beta)) is not None:
         run.record(known.head, known.inputs, known.out, result, known.roles, scalars=True)
 
 
 def recordable(call: Replayable, alpha: Any, beta: Any) -> Replayable | None:
-    """A call that ran with these scalars, with its roles; ``None`` if they are of other kinds than
-    the call's: they were rounded, perhaps to 1."""
+    """A call with its roles; ``None`` if its scalars were rounded, perhaps to 1."""
     *_rest, reads_c, kinds = call.head
     array = type(call.inputs[0])
     if (_kind(alpha, array), _kind(beta, array)) != kinds:
@@ -147,15 +140,7 @@ def _kind(x: Any, array: type) -> str | None:
 
 
 def replayable(route: Hashable, request: Any) -> Replayable | None:
-    """A call that is replayed if one like it was recorded; ``None`` if such calls are not recorded.
-
-    Parameters
-    ----------
-    route : hashable
-        The routine or the plan.
-    request : Request
-        The arguments, which have not been checked.
-    """
+    """A call that may be replayed, with unchecked arguments; ``None`` if such are not recorded."""
     alpha, a, b, beta, c, trans_a, trans_b, overwrites, epilogue, precision, out, stream, variant, dtype, compute = request
     array = type(a)
     replay = replays[array]

@@ -1,4 +1,4 @@
-"""One product in BLAS terms over several GPUs: ``devices=``."""
+"""A product over several GPUs: ``devices=``."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ __all__ = ["run_over"]
 
 
 def run_over(function: str, types: Types | None, request: Request, devices: Any) -> Any:
-    """Check a call and run it over devices; ``types`` is ``None`` for ``gemm``, which infers
-    them."""
+    """Check a call and run it over devices; ``gemm`` infers its ``types``."""
     for name in ("epilogue", "stream", "variant"):
         if getattr(request, name) is not None:
             raise TypeError(f"{function} with devices= does not take {name}=")
@@ -71,8 +70,7 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
 
 
 def _read(function: str, types: Types | None, request: Request) -> Call:
-    """A call that was checked: its arrays are all on the host or all sharded, and without beta it
-    has no C."""
+    """A checked call with all arrays on the host or all sharded, and no C without beta."""
     for name in ("alpha", "beta"):
         if hasattr(value := getattr(request, name), "ndim") and not isinstance(value, np.generic):
             raise TypeError(f"{function} with devices= takes a number as {name}, got an array")
@@ -101,11 +99,9 @@ def _gathered(function: str, operands: ByName, needed: str) -> Gathered:
 
 
 _SEVERAL = Place("cupy", 0)
-"""Arrays that are divided among GPUs."""
 
 
 def _without_sums(x: ShardedArray, axis: int) -> ShardedArray:
-    """An operand without the elements that are summed."""
     cut = (..., slice(0, 0)) if axis == -1 else (..., slice(0, 0), slice(None))
     return ShardedArray([shard[cut] for shard in x.shards], x.axis)
 

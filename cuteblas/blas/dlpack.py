@@ -1,9 +1,4 @@
-"""Exchange arrays with element types that DLPack has and NumPy lacks, such as bfloat16.
-
-NumPy exchanges their bits as unsigned integers. :class:`Relabelled` is an array to other libraries
-whose capsules say uint16 or bfloat16 instead of what their producer says; the memory and its owner
-stay the same.
-"""
+"""Exchange arrays of types that NumPy lacks, such as bfloat16, whose bits it takes as integers."""
 
 from __future__ import annotations
 
@@ -28,15 +23,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 
 
 class Relabelled:
-    """An array whose DLPack capsules have another type of the same size.
-
-    Parameters
-    ----------
-    owner : object
-        What exports the memory through DLPack.
-    code : int
-        DLPack's code of the type.
-    """
+    """An array with another type of the same size, DLPack's ``code``, in its capsules."""
 
     def __init__(self, owner: Any, code: int):
         self._owner = owner
@@ -69,13 +56,11 @@ def _unknown_to_numpy(x: Any) -> DType | None:
 
 
 def imported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
-    """A NumPy or CuPy array over the memory of another library's array, by ``from_dlpack``."""
     row = _unknown_to_numpy(x)
     return from_dlpack(x) if row is None else from_dlpack(Relabelled(x, _UNSIGNED)).view(row.numpy)
 
 
 def exported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
-    """Another library's array over the memory of a NumPy or CuPy array, by ``from_dlpack``."""
     row = _unknown_to_numpy(x)
     return from_dlpack(x) if row is None else from_dlpack(Relabelled(x.view(f"u{row.bytes}"),
                                                                      row.dlpack))

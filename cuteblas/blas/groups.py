@@ -1,5 +1,4 @@
-"""Many products in one call: of one shape (``gemm_batched``) or of different shapes
-(``gemm_grouped``)."""
+"""Many products in one call, of one shape or of different ones."""
 
 from __future__ import annotations
 
@@ -127,8 +126,7 @@ def _is_list_of_arrays(x: Any) -> bool:
 
 
 def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[Any]:
-    """Run a request whose operands are lists; those arguments of ``listed`` that are lists have one
-    value for each problem."""
+    """Run a request of lists; arguments in ``listed`` may have a value for each problem."""
     lists = {name: value for name, value in request._asdict().items() if name in ("a", "b")
              or (name in ("c", "out") and value is not None)
              or (name in listed and isinstance(value, LISTS))}
@@ -159,8 +157,7 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
 
 
 def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> list[Any]:
-    """Run checked products that do not depend on each other, those of a device together, and record
-    a group of all of them."""
+    """Run independent products, those of a device together, and record them as a group."""
     places: dict[Place, list[int]] = {}
     for i, call in enumerate(calls):
         places.setdefault(call.place, []).append(i)
@@ -186,10 +183,8 @@ def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> lis
 
 
 def _check_independence(function: str, calls: Sequence[Call]) -> None:
-    """Refuse problems that write what another one reads or writes.
-
-    Address ranges are compared in ascending order, so that the many that are disjoint cost nothing.
-    """
+    """Refuse problems that write what another one reads or writes."""
+    # Address ranges are compared in ascending order: the many that are disjoint cost nothing.
     ranges: list[tuple[int, int, int, bool, Memory]] = []
     for i, call in enumerate(calls):
         engine = call.engine

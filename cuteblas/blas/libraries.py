@@ -1,9 +1,6 @@
-"""Operands of any array library as NumPy or CuPy arrays over the same memory, and results back in
-the caller's library.
+"""Operands of any library as NumPy or CuPy arrays over the same memory, and results back.
 
-NumPy and CuPy arrays stay what they are. Every other type with DLPack (torch, JAX ...) is viewed
-through it, without a copy: as a NumPy array if it is on the host, as a CuPy array if it is on a
-CUDA device.
+Types with DLPack (torch, JAX) are viewed through it, without a copy.
 """
 
 from __future__ import annotations
@@ -26,15 +23,7 @@ _HOST, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 
 
 class Place(NamedTuple):
-    """The library and the device of an operand.
-
-    Attributes
-    ----------
-    library : str
-        Root module of its type: ``"numpy"``, ``"cupy"``, ``"torch"`` ...
-    device : int or None
-        Ordinal of the CUDA device; ``None`` is the host.
-    """
+    """The root module of an operand's type, and its CUDA ordinal (``None``: the host)."""
 
     library: str
     device: int | None
@@ -44,11 +33,9 @@ class Place(NamedTuple):
 
 
 HOST = Place("numpy", None)
-"""NumPy's arrays."""
 
 
 LISTS = list, tuple, range
-"""Types of operands that are converted to arrays."""
 
 
 def _unchanged(result: Any) -> Any:
@@ -56,17 +43,7 @@ def _unchanged(result: Any) -> Any:
 
 
 class Gathered(NamedTuple):
-    """The operands of one call.
-
-    Attributes
-    ----------
-    arrays : dict of str to array
-        By role: all NumPy or all CuPy arrays of one device; lists are still lists.
-    place : Place
-        The library and device of all of them.
-    back : callable
-        Converts a result to an array of the caller's library.
-    """
+    """The operands of one call by role, of one library and device; ``back`` converts a result."""
 
     arrays: dict[str, Any]
     place: Place
@@ -74,8 +51,7 @@ class Gathered(NamedTuple):
 
 
 def gather(function: str, operands: ByName, needed: Container[str]) -> Gathered:
-    """View the operands of a call, by role; those that are ``None`` are left out, unless they are
-    ``needed``."""
+    """View the operands of a call, by role, without those that are ``None`` and not ``needed``."""
     arrays: dict[str, Any] = {}
     first: tuple[str, Place] | None = None
     back: Callable[[Any], Any] = _unchanged
@@ -173,7 +149,6 @@ def _refuse_mixture(function: str, first: str, place: Place, second: str, other:
 
 
 def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndarray:
-    """A list of numbers as an array of the type that the routine takes."""
     try:
         raw = np.asarray(values)
     except ValueError:
@@ -203,8 +178,7 @@ def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndar
 
 
 def is_complex_list(values: Any) -> bool:
-    """Whether a list of numbers has complex elements; ``False`` for what is not a list of
-    numbers."""
+    """Whether a list of numbers has complex elements."""
     try:
         return kind_of(values) == "like" and np.asarray(values).dtype.kind == "c"
     except ValueError:

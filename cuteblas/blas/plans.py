@@ -28,17 +28,7 @@ _SCALARS = {"zero": "0", "one": "1", "value": "a number other than 0", "device":
 
 @dataclass(frozen=True)
 class OperandLayout:
-    """The layout that a plan requires of an operand.
-
-    Attributes
-    ----------
-    dtype : str
-        Element type.
-    shape, strides : tuple of int
-        Strides in bytes, 0 along axes of extent 1.
-    alignment : int
-        The least alignment of the address, in bytes.
-    """
+    """The layout of an operand that a plan requires; strides in bytes, 0 for extents of 1."""
 
     dtype: str
     shape: Ints
@@ -47,7 +37,6 @@ class OperandLayout:
 
     @classmethod
     def of(cls, x: Memory, dtype: str) -> OperandLayout:
-        """The layout of an array."""
         strides = tuple(s if n > 1 else 0 for s, n in zip(x.strides, x.shape, strict=True))
         return cls(dtype, x.shape, strides, x.alignment)
 
@@ -171,7 +160,6 @@ class GemmPlan:
         return call.answered(product.result, product.auxiliary)
 
     def _objection(self, call: Call) -> str | None:
-        """Why a call is not the planned one."""
         if call.place != self.place:
             return (
                 f"was made for {self.place.library} arrays on {self.place}, but these are {call.place.library} arrays on "
@@ -257,7 +245,6 @@ def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_
 
 
 def _planned(request: Request) -> GemmPlan:
-    """The plan of a request."""
     if (own := own_call(*request)) is not None:
         return own(_planned, (request,), {})
     call = prepare("plan", None, request, runs=False)
@@ -284,7 +271,7 @@ def _layouts(call: Call) -> dict[str, OperandLayout]:
 
 
 def _fits(planned: Any, given: Any) -> bool:
-    """Whether a product differs from the planned one only in scalars and in better alignments."""
+    """Whether a product differs from the planned one only in scalars and better alignments."""
     if planned.fusion is None or given.fusion is None:
         return planned.fusion is given.fusion
     before, now = ((*fusion.operands, *fusion.outputs) for fusion in (planned.fusion, given.fusion))

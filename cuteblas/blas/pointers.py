@@ -43,8 +43,7 @@ class _Numbered(Arguments):
         self._numbers = {name: i for i, name in enumerate(values, 1)}
 
     def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
-        """An error like xerbla's: the number and name of the argument, its value, and what it has
-        to be."""
+        """An error like xerbla's: number, name and value of the argument, and what it must be."""
         value = self[name]
         shown = repr(value) if isinstance(value, (int, float, complex, str)) or value is None else f"a {type(value).__name__}"
         return kind(
@@ -64,14 +63,12 @@ class _Numbered(Arguments):
         return value
 
     def transposition(self, name: str, accepted: str = TRANSPOSITIONS) -> Transposition:
-        """A transposition argument."""
         try:
             return super().transposition(name)
         except (TypeError, ValueError) as refusal:
             raise self.refusal(type(refusal), name, f"it has to be {accepted}") from None
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
-        """alpha or beta."""
         try:
             return super().scalar(name, types, place)
         except (TypeError, ValueError) as refusal:
@@ -86,7 +83,6 @@ class _Numbered(Arguments):
         )
 
     def types(self, name: str) -> str:
-        """The name of an element type."""
         try:
             return name_of(self[name])
         except TypeError:
@@ -170,8 +166,6 @@ Device = int | Literal["host"] | None
 
 
 class Pointers(Protocol):
-    """A routine over addresses."""
-
     __name__: str
 
     def __call__(self, transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any,

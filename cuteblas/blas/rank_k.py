@@ -1,5 +1,4 @@
-"""Routines on one triangle of a symmetric or Hermitian matrix: ``ssyrk``, ``cherk``, ``ssyr2k``,
-``cher2k`` and their kin."""
+"""Routines on one triangle of a symmetric or Hermitian matrix: ``ssyrk``, ``cher2k`` and kin."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ def _letters(row: Routine, given: Arguments) -> tuple[str, str]:
 
 
 def _check_shapes(row: Routine, given: Arguments, first: str) -> None:
-    """Refuse arrays that do not fit each other, in the words of these routines; lists and batches
-    are left to :func:`prepare`."""
+    """Refuse arrays that do not fit, in these routines' words, but for lists and batches."""
     shapes = {name: tuple(given[name].shape) for name in row.operands
               if hasattr(given[name], "shape")}
     if len(shapes.get("a", ())) != 2:
@@ -122,8 +120,7 @@ def _real(given: Arguments, name: str) -> Any:
 
 
 def _updated(row: Routine, given: Arguments) -> Any:
-    """``alpha a a^T + beta c``, or with another operand ``b``
-    ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
+    """``alpha a a^T + beta c``, or ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
     twice, hermitian = "b" in row.operands, row.transpose == "H"
     a, b = given["a"], given["b" if twice else "a"]
     if b is None and twice:
@@ -169,14 +166,12 @@ def _target(call: Call) -> Any:
 
 
 def _without_imaginary_diagonal(x: Any) -> None:
-    """Imaginary parts on the diagonal of a Hermitian matrix are zero."""
     engine = engine_of(x)
     memory = engine.memory(x)
     engine.view(x, (len(x),), (sum(memory.strides),)).imag[...] = 0
 
 
 def _described(row: Routine) -> dict[str, str]:
-    """The words in which the documentation of these routines differs."""
     hermitian, twice, to = row.transpose == "H", "b" in row.operands, row.transpose
     return {"formula": f"alpha A A^{to}" if not twice else f"alpha A B^{to} + conj(alpha) B A^{to}"
             if hermitian else f"alpha (A B^{to} + B A^{to})", "names": "a, b" if twice else "a",

@@ -122,8 +122,6 @@ _EXAMPLES = {"sgemm": """
 
 
 class Product(Protocol):
-    """A routine that multiplies matrices."""
-
     __name__: str
 
     def __call__(self, alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0,

@@ -1,5 +1,4 @@
-"""The table of routines on arrays; what differs among kin (types, operands, words) follows from a
-row."""
+"""The table of routines on arrays, from which types, operands and docstrings follow."""
 
 from __future__ import annotations
 
@@ -17,22 +16,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Routine(NamedTuple):
-    """A row of the table.
-
-    Attributes
-    ----------
-    name : str
-        A letter for its types, and the operation.
-    types : Types
-        The element types.
-    operands : mapping of str to str
-        The extents of each operand, a letter for each axis. The last operand is updated, and all
-        others are read.
-    read : tuple of str
-        The operands that are read.
-    transpose : {"T", "H"}
-        Whether the transposed factor is conjugated, too: ``"H"``.
-    """
+    """A row of the table: the extents of each operand, a letter for each axis, of which the last
+    is updated; ``transpose`` "H" conjugates too."""
 
     name: str
     types: Types
@@ -61,11 +46,9 @@ ROWS = {letter + operation: Routine(letter + operation, ROUTINES[f"{letter}gemm"
                                     (*operands,)[:-1],
                                     "H" if operation in ("gerc", "herk", "her2k") else "T")
         for operation, letters, operands in _OPERATIONS for letter in letters}
-"""The table, by names."""
 
 
 def rows(*operations: str) -> list[Routine]:
-    """The routines of some operations, in the order of the table."""
     return [row for row in ROWS.values() if row.operation in operations]
 
 
@@ -79,19 +62,7 @@ def with_signature(protocol: type, call: Callable[[dict[str, Any]], Any]) -> Any
 
 def published(function: _Function, row: Routine, documentation: str, answer: Any = None,
               **words: str) -> _Function:
-    """Name and document a function that is a routine.
-
-    Parameters
-    ----------
-    function : callable
-        The function.
-    row : Routine
-        The name, types and operands.
-    documentation : str
-        The docstring, with fields for the row and the other ``words``.
-    answer : array_like
-        The result in the example.
-    """
+    """Name and document a function as a routine; ``answer`` is its example's result."""
     shown = "" if answer is None else f"\n{np.array(answer, row.types.output)!r}".replace("\n", "\n    ")
     function.__name__ = function.__qualname__ = row.name
     function.__doc__ = documentation.format(name=row.name, operands=row.types.operands,

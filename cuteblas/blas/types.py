@@ -1,5 +1,4 @@
-"""Which element types are multiplied into which: the one table of the routines and of mixed
-products."""
+"""Which element types are multiplied into which, for routines and mixed products."""
 
 from __future__ import annotations
 
@@ -17,17 +16,7 @@ __all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "kind_of_numbers", "n
 
 @dataclass(frozen=True)
 class Types:
-    """The element types of a product, by NumPy's names (``bfloat16`` is that of ml_dtypes).
-
-    Attributes
-    ----------
-    operands : str
-        The type of A and B.
-    compute : str
-        The type of sums, alpha and beta.
-    output : str
-        The type of C and of the result, which is rounded once.
-    """
+    """NumPy's names of the types of A and B, of sums, alpha and beta, and of C, rounded once."""
 
     operands: str
     compute: str
@@ -35,7 +24,6 @@ class Types:
 
     @property
     def is_complex(self) -> bool:
-        """Whether the operands have an imaginary part to conjugate."""
         return self.operands.startswith("complex")
 
     def check_scalar(self, function: str, name: str, dtype: np.dtype) -> None:
@@ -53,7 +41,6 @@ class Types:
             )
 
     def number(self, function: str, name: str, value: Any) -> int | float | complex:
-        """A scalar rounded to the type of the sums."""
         if isinstance(value, int) and not -2**1000 < value < 2**1000:
             raise ValueError(
                 f"{function} computes in {self.compute}, which cannot hold {name}: it has {value.bit_length()} bits"
@@ -80,7 +67,6 @@ ROUTINES = {
     "bgemm": Types("bfloat16", "float32", "bfloat16"),
     "igemm": Types("int8", "int32", "int32"),
 }
-"""The routines with a letter."""
 
 PRODUCTS = (
     *ROUTINES.values(),
@@ -92,8 +78,7 @@ PRODUCTS = (
 """The products of ``gemm``; the first one of each type of operands is the default."""
 
 _AFTER_EPILOGUE = {"int32": ("float32", "float16", "bfloat16", "int8")}
-"""Further types of results after an epilogue, which scales sums into their range, by the type of
-the sums."""
+"""Further types of results after an epilogue, which scales sums, by the type of the sums."""
 
 
 @lru_cache(maxsize=256)
@@ -104,12 +89,10 @@ def type_name(dtype: np.dtype) -> str:
 
 @cache
 def dtype_named(name: str) -> np.dtype:
-    """NumPy's element type of a name from the table."""
     return DTYPES[name].numpy if name in DTYPES else np.dtype(name)
 
 
 def name_of(dtype: Any) -> str:
-    """The name of an element type that a caller gives as a name or a NumPy type."""
     known = isinstance(dtype, str) and dtype in DTYPES and DTYPES[dtype].package
     return dtype if known else np.dtype(dtype).name
 
@@ -124,25 +107,14 @@ def _asked(dtype: Any, argument: str) -> str | None:
 
 
 def kind_of_numbers(dtype: np.dtype) -> str:
-    """What elements are, in NumPy's letters; NumPy itself calls some of ml_dtypes' numbers
-    untyped."""
+    """What elements are, in NumPy's letters, also for ml_dtypes' numbers."""
     row = element_of(dtype) if dtype.kind == "V" else None
     return dtype.kind if row is None else row.kind
 
 
 def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None,
              epilogue: bool = False) -> Types:
-    """The product of operands of a type that a caller asks of ``gemm``.
-
-    Parameters
-    ----------
-    operands : str
-        The type of A and B.
-    dtype, compute_dtype : dtype or None
-        Those of the result and of the sums, where the caller names them.
-    epilogue : bool
-        Whether an epilogue makes the result.
-    """
+    """The product of ``operands`` that a caller asks of ``gemm``."""
     wanted, compute = _asked(dtype, "dtype"), _asked(compute_dtype, "compute_dtype")
     known = [types for types in PRODUCTS if types.operands == operands]
     if epilogue:

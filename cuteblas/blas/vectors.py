@@ -1,5 +1,4 @@
-"""Routines on matrices and vectors, ``sgemv``, ``sger`` and their kin: products in which one matrix
-has a single column or row."""
+"""Routines on matrices and vectors, ``sgemv``, ``sger`` and their kin."""
 
 from __future__ import annotations
 
@@ -160,7 +159,7 @@ def _chosen(given: Arguments, name: str, x: Any, count: int) -> Any:
 
 
 def _copied(beside: Any, vector: Any, count: int, dtype: np.dtype) -> Any:
-    """A copy of a vector; without one, so many zeros beside another array."""
+    """A copy of a vector; without one, so many zeros on the device of ``beside``."""
     engine = engine_of(beside)
     with engine.on_device_of(beside):
         if vector is not None:
@@ -171,7 +170,6 @@ def _copied(beside: Any, vector: Any, count: int, dtype: np.dtype) -> Any:
 
 
 def _check_overlap(given: Arguments, target: str, arrays: Mapping[str, Any]) -> None:
-    """Refuse to overwrite what is read."""
     memory = engine_of(arrays[target]).memory
     for name, x in arrays.items():
         if name != target and overlap(memory(x), memory(arrays[target])):

@@ -1,8 +1,7 @@
 """The command line, ``python -m cuteblas COMMAND``.
 
-A command is a module of this package with ``configure(parser)``, which declares its options, and
-``run(options)``, which returns the exit status. Only the module of the requested command is
-imported. An argument that is a program and not a command is run.
+A command is a module with ``configure(parser)``, which declares its options, and ``run(options)``,
+which returns the exit status; its docstring is its help. Another argument is a program to run.
 """
 
 from __future__ import annotations
@@ -42,18 +41,7 @@ def names_program(argument: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        What follows ``python -m cuteblas``; that of this process by default.
-
-    Returns
-    -------
-    int
-        The exit status.
-    """
+    """Run a command, ``sys.argv`` by default, and return the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments and arguments[0] not in COMMANDS and names_program(arguments[0]):
         arguments = ["run", *arguments]
@@ -69,7 +57,7 @@ def _run(arguments: Sequence[str]) -> int:
 
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:{width}}  {line}" for name, line in COMMANDS.items())
-    parser = Parser(PROGRAM, f"commands:\n{listing}")
+    parser = Parser(PROGRAM, f"commands:\n\n{listing}")
     parser.add_argument("--version", action="version", version=f"cuteblas {__version__}")
     parser.add_argument("command", nargs="?", metavar="COMMAND")
     parser.option("rest ...", "options of the command; COMMAND --help lists them", nargs="...")

@@ -1,68 +1,242 @@
-"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
+r"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
 faster than the fastest of them.
 
-  gemm       matmul with operands in all orders beside CuPy and torch, and its error on a sample,
-             in units of u(|A||B|)
-  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the
-             driver; without other groups also permutations (--sizes 64x1001x1037:0,2,1) and
-             transposes in place (--sizes 8192:inplace)
+  gemm       matmul with operands in all orders beside CuPy and
+             torch, and its error on a sample, in units of
+             u(|A||B|)
+  transpose  transposes into new memory, beside CuPy and beside
+             a copy of as many bytes by the driver; without
+             other groups also permutations
+             (--sizes 64x1001x1037:0,2,1) and transposes in
+             place (--sizes 8192:inplace)
 
   # your own shapes
-  python -m cuteblas bench gemm --dtypes float32 --sizes 3000x500x70
+  python -m cuteblas bench gemm --dtypes float32 \
+      --sizes 3000x500x70
   # NumPy arrays, beside NumPy; this needs no GPU
-  python -m cuteblas bench gemm --backend numpy --sizes 3000x500x70
+  python -m cuteblas bench gemm --backend numpy \
+      --sizes 3000x500x70
 """
 
 from __future__ import annotations
 
 import json
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import product
+from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
-from .. import runtime
+from .. import blas, runtime
 from ..blas.types import dtype_named
-from ..functions import backend
-from ..functions.algorithms import PRECISIONS
-from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
-from .explain import shapes
-from .machines import Gpu, Host, host_versions, versions
-from .measurements import (
-    COPY_DTYPES,
-    GEMM_DTYPES,
-    ORDERS,
-    Measured,
-    Row,
-    Selection,
-    products,
-    transposes,
+from ..engines.problems import has_kernels
+from ..functions import Explanation, backend, copy, explain, explain_copy, matmul
+from ..functions.signatures import Precision
+from .arrays import random_array
+from .command import (
+    CommandError,
+    Parser,
+    command_line,
+    positive,
+    print_about,
+    refusals,
+    refuse_unwritable,
 )
-from .permutations import Permutation, permutation
-from .progress import Progress
-from .terminal import wrapped
+from .grading import Grade, grade
+from .machines import Gpu, Host, host_versions, medians, torch_of, versions
+from .problems import Permutation, permutation, shapes
+from .terminal import Progress, wrapped
 
-__all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "WIDTHS", "Group",
-           "machine_of", "measure", "number", "selected", "verdict"]
+GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
+COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
+ORDERS = ("NN", "NT", "TN", "TT")
+_BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
+_SAMPLED = 1 << 20                      # elements of an operand by which a result is checked
 
-_S = TypeVar("_S", bound=Selection)
-Group = Callable[[Any, Any], Measured]
-GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
-"""By name: what counts and measures the cases of a machine and a selection."""
+Row = dict[str, Any]
+"""One line of a table: times in seconds under keys that end in ``_s``."""
 
-_TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
+Measured = tuple[int, Iterator[Row]]
+"""How many cases there are, and their rows, one or several for each."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which cases are measured, and how. ``sizes`` of one extent are squares, two a transpose,
+    three M, N, K; none means the usual ones, and so of ``dtypes``."""
+
+    sizes: Sequence[Any] = ()
+    dtypes: Sequence[str] = ()
+    orders: Sequence[str] = ORDERS
+    precision: Precision = "auto"
+    repeats: int = 11
+
+    @classmethod
+    def of(cls, options: Namespace) -> Self:
+        """The selection that the options of a command name."""
+        if options.groups != ["transpose"] and any(isinstance(size, Permutation)
+                                                   for size in options.sizes):
+            raise CommandError(
+                "permutations of axes and transposes in place need the group transpose alone"
+            )
+        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})
+
+
 _ERRORS = (
     "in units of u(|A||B|), where u is the rounding unit of the result's type and |A||B| the sum of the sizes of an "
     "element's terms: any order of summing K terms stays within K of it"
 )
 
 
+# -- products --------------------------------------------------------------------------------------
+def products(machine: Any, which: Selection) -> Measured:
+    """Products, beside those of the other libraries."""
+    cases = product_cases(which, ((1024,), (4096,)))
+    return len(cases), (
+        multiplied(machine, which, case, *operands(machine.rival, case)) for case in cases
+    )
+
+
+def product_cases(
+    which: Selection, usual: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...] = GEMM_DTYPES
+) -> list[str]:
+    """Type, extents M, N, K and orders of every product: ``"float32 1024x1024x1024 NT"``."""
+    sizes = [
+        size * 3 if len(size) == 1 else size for size in which.sizes or usual if len(size) != 2
+    ]
+    return [
+        f"{dtype} {'x'.join(map(str, size))} {orders}"
+        for dtype in which.dtypes or dtypes
+        for size in sizes
+        for orders in which.orders
+    ]
+
+
+def operands(xp: Any, case: str) -> list[Any]:
+    """Both operands of a product."""
+    dtype, size, orders = case.split()
+    m, n, k = map(int, size.split("x"))
+    return [
+        random_array(xp, extents, dtype, seed, "C" if order == "N" else "F")
+        for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True))
+    ]
+
+
+def multiplied(machine: Any, which: Selection, case: str, a: Any, b: Any,
+               variant: str | None = None, seconds: float = inf) -> Row:
+    """The row of a product."""
+    xp = machine.rival
+    c, d = (xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype) for _ in range(2))
+    ours: Callable[[], Any]
+    if has_kernels(a.dtype):
+        explanation = explain(a, b, c, precision=which.precision, variant=variant)
+        ours = partial(matmul, a, b, out=c, precision=which.precision, variant=variant)
+    else:  # bfloat16: NumPy's matmul makes float32 of it
+        with refusals(TypeError):
+            planned = blas.plan(a, b, out=c, precision=which.precision)
+        explanation, ours = planned.explain(), partial(planned.execute, a, b, out=c)
+    theirs: dict[str, Callable[[], Any]] = {"rival_s": partial(xp.matmul, a, b, out=d)}
+    if a.dtype.name in _BY_TORCH and (torch := torch_of(machine)) is not None:
+        x, y, z = map(torch.from_dlpack, (a, b, d))
+        theirs["torch_s"] = partial(torch.matmul, x, y, out=z)
+    taken, *others = medians(
+        machine, ours, *theirs.values(), repeats=which.repeats, seconds=seconds
+    )
+    ours()
+    theirs["rival_s"]()
+    mine, rival = (graded(machine, a, b, result) for result in (c, d))
+    flops = 2 * c.size * a.shape[-1] * (4 if a.dtype.kind == "c" else 1)
+    return {
+        "case": case,
+        "kernel": _kernel(machine, explanation),
+        "ours_s": taken,
+        **dict(zip(theirs, others, strict=True)),
+        "ratio": min(others) / taken,
+        "tflops": flops / taken / 1e12,
+        "error": mine.error,
+        "rival_error": rival.error,
+        "right": mine.passed,
+    }
+
+
+# -- transposes ------------------------------------------------------------------------------------
+def transposes(machine: Any, which: Selection) -> Measured:
+    """Transposes and permutations, beside the other library and a copy of as many bytes."""
+    cases = move_cases(which)
+    return len(cases), (moved(machine, which, *case) for case in cases)
+
+
+def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
+    """Type and permutation of every transpose."""
+    sizes = [size if isinstance(size, Permutation)
+             else Permutation(size * 2 if len(size) == 1 else size)
+             for size in which.sizes or ((8192,), (8191, 8193))
+             if isinstance(size, Permutation) or len(size) < 3]
+    return [*product(which.dtypes or COPY_DTYPES, sizes)]
+
+
+def moved(machine: Any, which: Selection, dtype: str, size: Permutation,
+          variant: str | None = None) -> Row:
+    """The row of a transpose."""
+    xp = machine.rival
+    x = random_array(xp, size.memory(), dtype)
+    array = xp.empty(size.extents, x.dtype) if size.beyond else x
+    source, target, other = size.of(x), x if size.in_place else None, xp.empty_like(array)
+    explanation = explain_copy(source, out=target, variant=variant)
+    call = partial(copy, source, "C", out=target, variant=variant)
+
+    def rival() -> Any:
+        if target is None:
+            return xp.ascontiguousarray(source)
+        target[...] = source.copy()
+        return target
+
+    ours, theirs, copied = medians(
+        machine, call, rival, partial(xp.copyto, other, array), repeats=which.repeats
+    )
+    expected = source.copy()
+    return {
+        "case": f"{dtype} {size}",
+        "kernel": _kernel(machine, explanation),
+        "ours_s": ours,
+        "rival_s": theirs,
+        "copy_s": copied,
+        "ratio": theirs / ours,
+        "of_copy": copied / ours,
+        "gb_s": 2 * array.nbytes / ours / 1e9,
+        "right": bool((call() == expected).all()),
+    }
+
+
+# -- both ------------------------------------------------------------------------------------------
+def _kernel(machine: Any, explanation: Explanation) -> str:
+    by_numpy = isinstance(machine, Host) and explanation.runs_on.startswith("NumPy")
+    return "NumPy" if by_numpy else explanation.family
+
+
+def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)) -> Grade:
+    """Grade some rows and columns of a product, of the last one in a batch, at even distances."""
+    if c.ndim > 2:
+        a, b, c = a[-1], b[-1], c[-1]
+    limits = most[0], max(1, min(most[1], _SAMPLED // max(1, a.shape[1])))
+    rows, columns = (
+        slice(None, None, max(1, -(-n // limit))) for n, limit in zip(c.shape, limits, strict=True)
+    )
+    return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
+
+Group = Callable[[Any, Any], Measured]
+GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
+"""By name: what counts and measures the cases of a machine and a selection."""
+
+
+# -- the command -----------------------------------------------------------------------------------
 def configure(
     parser: Parser, groups: Iterable[str] = GROUPS, usual: Iterable[str] = GROUPS
 ) -> None:
-    """Declare the options."""
     names = ", ".join(groups)
 
     def group(name: str) -> str:
@@ -83,10 +257,8 @@ def configure(
                   nargs="+", type=_dtype, default=())
     parser.option("--orders ORDERS",
                   "of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)",
-                  nargs="+", type=_orders, default=ORDERS)
-    parser.option("--precision NAME",
-                  f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+                  nargs="+", type=str.upper, choices=ORDERS, default=ORDERS)
+    parser.precision()
     parser.option("--repeats",
                   "timings per call; their median counts (default: %(default)s)",
                   type=positive, default=11)
@@ -99,8 +271,7 @@ def configure(
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong."""
-    which = selected(options, Selection)
+    which = Selection.of(options)
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")
     with nullcontext() if options.backend == "numpy" else backend("numpy"):
@@ -113,18 +284,6 @@ def run(options: Namespace) -> int:
                 about,
             )
         )
-
-
-def selected(options: Namespace, kind: type[_S]) -> _S:
-    """What the options say of a selection."""
-    if options.groups != ["transpose"] and any(isinstance(size, Permutation)
-                                               for size in options.sizes):
-        raise CommandError(
-            "permutations of axes and transposes in place need the group transpose alone"
-        )
-    given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x
-                             for name, x in vars(options).items()}
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
 
 
 def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
@@ -143,24 +302,9 @@ def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
 
 def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | None,
             about: Mapping[str, str]) -> dict[str, list[Row]]:
-    """Run groups on a machine, print their tables and return their rows.
-
-    Parameters
-    ----------
-    machine : Gpu or Host
-        Where arrays live, and the clock.
-    groups : mapping
-        What to measure, by name.
-    which : Selection
-        The cases.
-    file : Path or None
-        Where to write the figures as JSON; rewritten after every row, so that an interruption loses
-        nothing.
-    about : mapping
-        What goes into the file beside them.
-    """
+    """Run groups on a machine, print their tables and return their rows; ``file`` is rewritten
+    after every row, so that an interruption loses nothing."""
     figures: dict[str, list[Row]] = {}
-    rival = _TITLES[machine.rival_name]
     for name, measured in groups.items():
         rows = figures[name] = []
         print(f"\n{name}")
@@ -168,7 +312,7 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
         with Progress(name, count) as progress:
             for row in found:
                 if not rows:
-                    progress.print(_line({key: COLUMNS[key][0].replace("CuPy", rival)
+                    progress.print(_line({key: COLUMNS[key][0].replace("CuPy", machine.title)
                                           for key in row}))
                 progress.print(_line({key: COLUMNS[key][1](value) for key, value in row.items()}))
                 progress.advance(not rows or row["case"] != rows[-1]["case"])
@@ -186,7 +330,6 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
 
 
 def verdict(figures: Mapping[str, list[Row]]) -> int:
-    """Name the wrong results; 1 if there are any."""
     wrong = [row["case"] for rows in figures.values() for row in rows if not row.get("right", True)]
     if wrong:
         print(f"\nWRONG results: {', '.join(wrong)}")
@@ -194,8 +337,7 @@ def verdict(figures: Mapping[str, list[Row]]) -> int:
 
 
 def _size(text: str) -> tuple[int, ...] | Permutation:
-    """Extents from ``"8191x8193"``, with axes from ``"64x1001x1037:0,2,1"``, or of matrices in
-    place from ``"8192:inplace"``."""
+    """Extents of "8191x8193", a permutation of "64x1001x1037:0,2,1" or "8192:inplace"."""
     try:
         ((extents, axes),) = shapes(text)
     except ValueError:
@@ -218,12 +360,6 @@ def _dtype(name: str) -> str:
         return dtype_named(name).name
     except TypeError as error:
         raise ArgumentTypeError(str(error)) from error
-
-
-def _orders(letters: str) -> str:
-    if letters.upper() not in ORDERS:
-        raise ArgumentTypeError(f"the orders are {', '.join(ORDERS)}, got {letters!r}")
-    return letters.upper()
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -252,7 +388,6 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 """By key of a row: the heading, and how a value is printed."""
 
 WIDTHS = {"case": 41, "kernel": 12}
-"""Characters of the columns that hold text."""
 
 
 def _line(cells: Mapping[str, str]) -> str:

@@ -20,7 +20,6 @@ _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs",
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("--clear", "remove all files from it")
     parser.option("action",
                   "write kernels and calls to a file, or read it",

@@ -1,6 +1,6 @@
 """Measure this GPU, so that cuteblas estimates times on it better and chooses faster kernels.
 
-  # measure and fit: four minutes; later plans for this card use the result
+  # measure and fit for later plans, in four minutes
   python -m cuteblas calibrate
   # only NumPy on this host, copies, and transfers to the GPU
   python -m cuteblas calibrate --host
@@ -12,13 +12,17 @@ fastest one, 0 where they are the same.
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -33,19 +37,15 @@ from ..planning.floors import duration
 from ..planning.gemm.contraction import alternatives
 from ..planning.gemm.dispatch import gemm_choice
 from ..planning.plan import Alternative, Plan
-from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem
+from ..planning.problem import CopyProblem, DeviceInfo
 from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
-from ..runtime.ring import processors as usable
+from ..runtime.ring import processors
+from .arrays import random_elements
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
-from .progress import Progress
-from .samples import NUMBERS_BYTES, Sample, numbers, sample_named, usual_samples
-from .workers import Workers
-
-__all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "ends",
-           "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
-           "task_of", "timings"]
+from .problems import Sample, sample_named, usual_samples
+from .terminal import Progress
 
 _MEASURING, _MISSING = 0.72, 0.93    # of the time: when measuring ends, and that of new choices
 _AHEAD = 48                          # problems whose kernels are being compiled
@@ -54,18 +54,16 @@ _REPEATS, _OF_A_PROBLEM = 5, 0.3     # timings of which the median is taken; sec
 _NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which plans are measured; and
                                      # the best of each family
 _OF_A_TILE, _TILES, _MOST = 2, 5, 7  # plans of a tile, of different tiles, and in all
-_LARGEST = 1 << 28                   # bytes of an operand of a product
-_LARGEST_COPY = 1 << 29
+_BELOW = 100                         # integers
+_MOST_PROCESSES = 32
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     declare(parser)
     parser.option("--host", "measure only this host: NumPy, copies, and transfers to the GPU")
 
 
 def declare(parser: Parser) -> None:
-    """Declare the options of every calibration."""
     parser.option("--seconds",
                   "seconds for the whole command (default: %(default)s)",
                   type=positive, default=240)
@@ -75,14 +73,14 @@ def declare(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Measure, fit, write."""
     refuse_unwritable(options.json)
     if (unavailable := runtime.why_unavailable()) is not None:
         raise CommandError(f"calibrate{' --host' * options.host} needs a GPU: {unavailable}")
     if not options.host:
         about = versions()
         print_about(about)
-        with Card(runtime.device_info()) as machine:
+        machine = Card(runtime.device_info())
+        with machine.workers:
             first, last = ends(options.seconds)
             problems = measured(machine, usual_samples(), first)
             before = summary(regrets(problems, machine.device))
@@ -102,7 +100,7 @@ def run(options: Namespace) -> int:
 
     print("measuring NumPy on this host and transfers to the GPU ...", flush=True)
     _save(
-        measured_host().written(command_line(), usable()),
+        measured_host().written(command_line(), processors()),
         options.json,
         costs_file(HOST),
         'backend("auto") uses it from now on',
@@ -117,7 +115,6 @@ def save_costs(
     chosen: Path | None,
     program: str = "cuteblas",
 ) -> None:
-    """Write the numbers of a card."""
     text = written(replace(costs, device=card, command=command_line(program), about=about))
     _save(text, chosen, costs_file(card), "plans for this card use it from now on")
 
@@ -131,16 +128,6 @@ def _save(text: str, chosen: Path | None, usual: Path, consequence: str) -> None
 
 
 # -- plans -----------------------------------------------------------------------------------------
-class Task(NamedTuple):
-    """A problem, planning's choice by the numbers of a device, the plans to measure, and all
-    plans."""
-
-    sample: Sample
-    choice: Callable[[DeviceInfo], Alternative]
-    alternatives: list[Alternative]
-    all: Sequence[Alternative] = ()
-
-
 Made = Plan | str
 """A plan whose kernels are compiled, or why there is none."""
 
@@ -153,36 +140,34 @@ def alternatives_of(sample: Sample, device: DeviceInfo) -> list[Alternative]:
 def choice_of(
     sample: Sample, alternatives: Sequence[Alternative]
 ) -> Callable[[DeviceInfo], Alternative]:
-    """Planning's choice by the numbers of a device."""
     problem = sample.problem
     if isinstance(problem, CopyProblem):
         return lambda device: min(alternatives, key=lambda each: each.seconds(device))
     return partial(gemm_choice, problem)
 
 
-def task_of(sample: Sample, device: DeviceInfo) -> Task:
-    """Plans that may be the best: those with the least estimates, of several tiles and of each
-    family, and planning's choice."""
+def to_measure(sample: Sample, device: DeviceInfo) -> Measured:
+    """A problem and plans that may be the best: the least estimates of several tiles and
+    families."""
     everything = alternatives_of(sample, device)
     choice = choice_of(sample, everything)
-    ranked = sorted(((each.seconds(device), index, each) for index, each in enumerate(everything)))
-    least, tiles, families = ranked[0][0], Counter[str](), Counter[str]()
-    first = choice(device)
+    ranked = sorted(everything, key=lambda each: each.seconds(device))
+    tiles, families, first = Counter[str](), set[str](), choice(device)
     wanted = {str(first): first}
-    for seconds, _index, each in ranked:
-        tile = str(each).partition(", ")[0]
-        another = seconds <= _NEAR * least and tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
-        if (another and len(wanted) < _MOST) or (seconds <= _FAMILY_NEAR * least
-                                                 and not families[each.family]):
+    for each in ranked:
+        times, tile = each.seconds(device) / ranked[0].seconds(device), str(each).partition(", ")[0]
+        another = times <= _NEAR and tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
+        if (another and len(wanted) < _MOST) or (times <= _FAMILY_NEAR
+                                                 and each.family not in families):
             tiles[tile] += 1
-            families[each.family] += 1
+            families.add(each.family)
             wanted[str(each)] = each
-    return Task(sample, choice, list(wanted.values()), everything)
+    return Measured(sample.name, choice, list(wanted.values()), [], everything)
 
 
-def make(sample: Sample, names: Sequence[str], device: DeviceInfo) -> list[Made]:
+def make(problem: str, names: Sequence[str], device: DeviceInfo) -> list[Made]:
     """The plans of these names with their kernels compiled, in a process of :class:`Workers`."""
-    by_name = {str(each): each for each in alternatives_of(sample, device)}
+    by_name = {str(each): each for each in alternatives_of(sample_named(problem), device)}
     made: list[Made] = []
     for name in names:
         try:
@@ -191,7 +176,7 @@ def make(sample: Sample, names: Sequence[str], device: DeviceInfo) -> list[Made]
                 runtime.compile(launch.kernel, target_architecture(launch.kernel.arch, device.arch))
         # one plan of thousands does not end the command: it is named and left out
         except Exception as error:
-            made.append(f"{sample.name}, {name}: {type(error).__name__}: {error}".splitlines()[0])
+            made.append(f"{problem}, {name}: {type(error).__name__}: {error}".splitlines()[0])
         else:
             made.append(replace(plan, device=replace(device, costs=None)))
     return made
@@ -199,34 +184,29 @@ def make(sample: Sample, names: Sequence[str], device: DeviceInfo) -> list[Made]
 
 # -- measuring and fitting -------------------------------------------------------------------------
 def timings(
-    machine: Any, what: str, tasks: Iterable[Task], count: int, end: float
-) -> Iterator[tuple[Task, list[float | None]]]:
-    """Time the plans of each task as soon as its kernels are compiled, until the time ``end``."""
-    remaining, waiting = iter(tasks), list[tuple[Task, Future[list[Made]]]]()
+    machine: Any, what: str, problems: Iterable[Measured], count: int, end: float
+) -> Iterator[tuple[Measured, dict[int, float]]]:
+    """Time the plans of each problem, by place, when compiled, until the time ``end``."""
+    remaining, waiting = iter(problems), dict[Future[list[Made]], Measured]()
     with Progress(what, count) as progress:
-        while perf_counter() < end:
-            ready = next((i for i, (_task, future) in enumerate(waiting) if future.done()), None)
-            if ready is not None:
-                task, future = waiting.pop(ready)
-                try:
-                    seconds = machine.times(task.sample, task.alternatives, future.result())
-                # CUDA's: nothing can be timed after it
-                except (RuntimeError, MemoryError) as error:
-                    print(f"measuring stopped at {task.sample.name}: {error}", file=sys.stderr)
-                    break
-                yield task, seconds
-                progress.advance()
-            elif len(waiting) < _AHEAD and (new := next(remaining, None)) is not None:
-                waiting.append((new, machine.made(new.sample, new.alternatives)))
-            elif waiting:
-                wait(
-                    [future for _task, future in waiting],
-                    max(0.0, end - perf_counter()),
-                    FIRST_COMPLETED,
-                )
-            else:
+        while (left := end - perf_counter()) > 0:
+            for problem in islice(remaining, _AHEAD - len(waiting)):
+                names = [str(each) for each in problem.alternatives]
+                future = machine.workers.submit(make, problem.name, names, machine.device)
+                waiting[future] = problem
+            wait(waiting, left, FIRST_COMPLETED)
+            if (ready := next((each for each in waiting if each.done()), None)) is None:
                 break
-    for _task, future in waiting:
+            problem = waiting.pop(ready)
+            try:
+                seconds = machine.times(problem, ready.result())
+            # CUDA's: nothing can be timed after it
+            except (RuntimeError, MemoryError) as error:
+                print(f"measuring stopped at {problem.name}: {error}", file=sys.stderr)
+                break
+            yield problem, seconds
+            progress.advance()
+    for future in waiting:
         future.cancel()
 
 
@@ -236,21 +216,17 @@ def ends(seconds: float) -> tuple[float, float]:
 
 
 def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measured]:
-    """Measure as many problems as there is time for."""
     start, problems = perf_counter(), list[Measured]()
-    tasks = (task_of(sample, machine.device) for sample in samples)
-    for task, times in timings(machine, "calibrate", tasks, len(samples), end):
-        known = {i: x for i, x in enumerate(times) if x is not None}
-        if known:
-            own = [task.alternatives[i] for i in known]
-            problems.append(
-                Measured(task.sample.name, task.choice, own, list(known.values()), task.all)
-            )
+    wanted = (to_measure(sample, machine.device) for sample in samples)
+    for problem, times in timings(machine, "calibrate", wanted, len(samples), end):
+        if times:
+            plans, seconds = [problem.alternatives[i] for i in times], list(times.values())
+            problems.append(replace(problem, alternatives=plans, seconds=seconds))
     if not problems:
         raise CommandError("no problem was measured in the time; --seconds allows more", 1)
-    plans = sum(len(problem.seconds) for problem in problems)
+    count = sum(len(problem.seconds) for problem in problems)
     print(
-        f"\nmeasured {len(problems)} of {len(samples)} problems, {plans} plans, in {duration(perf_counter() - start)}"
+        f"\nmeasured {len(problems)} of {len(samples)} problems, {count} plans, in {duration(perf_counter() - start)}"
     )
     return problems
 
@@ -258,25 +234,20 @@ def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measur
 def fitted(machine: Any, problems: list[Measured], end: float) -> tuple[Costs, list[Regret]]:
     """Fit, measure new choices, and return the old or the new numbers: those of least regret."""
     device, own = machine.device, {problem.name: problem for problem in problems}
-    costs = fit(problems, device)
-    for again in (True, False):
-        new = {
-            each.name: each.choice
+    for _round in range(2):
+        costs = fit(problems, device)
+        # Beside the best plan that was measured before, so that both see the same clocks.
+        new = [
+            replace(own[each.name], alternatives=[each.choice, own[each.name].fastest])
             for each in regrets(problems, replace(device, costs=costs))
             if each.regret is None
-        }
-        # Beside the best plan that was measured before, so that both see the same clocks.
-        tasks = [
-            Task(sample_named(name), own[name].choice, [choice, own[name].fastest])
-            for name, choice in new.items()
         ]
-        for task, (taken, before) in timings(machine, "new choices", tasks, len(tasks), end):
-            problem = own[task.sample.name]
-            if taken is not None and before is not None:
-                problem.add(task.alternatives[0], taken * problem.best / before)
-        if not again or not new:
+        if not new:
             break
-        costs = fit(problems, device)
+        for each, times in timings(machine, "new choices", new, len(new), end):
+            problem = own[each.name]
+            if len(times) == 2:
+                problem.add(each.alternatives[0], times[0] * problem.best / times[1])
     return least_regret(problems, device, costs)
 
 
@@ -292,15 +263,13 @@ def least_regret(
 
 
 def _rank(found: Sequence[Regret]) -> float:
-    """By what numbers are compared: the 95th percentile and the mean, a choice that was not
-    measured being 10 % behind."""
+    """The 95th percentile and the mean; a choice that was not measured counts as 10 % behind."""
     values = [0.1 if each.regret is None else each.regret for each in found]
     return fmean(values) + 0.2 * float(np.percentile(values, 95))
 
 
 class Summary(NamedTuple):
-    """The regret of problems: how many there are, how many of them have planning's choice measured,
-    and their quantiles."""
+    """How many problems there are, how many choices were measured, and quantiles of regret."""
 
     problems: int
     measured: int
@@ -318,7 +287,6 @@ class Summary(NamedTuple):
 
 
 def summary(found: Iterable[Regret]) -> Summary:
-    """The regret of problems, as far as it is known."""
     found = list(found)
     known = [each.regret for each in found if each.regret is not None] or [0.0]
     quantiles = (round(float(x), 4) for x in (*np.percentile(known, (50, 95, 100)), fmean(known)))
@@ -326,7 +294,6 @@ def summary(found: Iterable[Regret]) -> Summary:
 
 
 def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> dict[str, Any]:
-    """The part of a file of costs that tells of its fit."""
     return {
         "problems": len(problems),
         "regret": {"before": before._asdict(), "after": after._asdict()},
@@ -335,35 +302,29 @@ def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> 
 
 # -- a card ----------------------------------------------------------------------------------------
 class Card:
-    """The current GPU; a context manager."""
+    """The current GPU, and processes that compile for it."""
 
     def __init__(self, device: DeviceInfo):
-        self.device = device
-        self._gpu, self._workers = Gpu(), Workers(spared=1)
-        self._xp, self._sources = self._gpu.rival, dict[tuple[str, int], Any]()
-        free, _total = self._xp.cuda.runtime.memGetInfo()
-        self._most = {kind: min(most, free // parts // NUMBERS_BYTES * NUMBERS_BYTES)
-                      for kind, most, parts in ((GemmProblem, _LARGEST, 64),
-                                                (CopyProblem, _LARGEST_COPY, 8))}
-        self._target = self._xp.empty(max(self._most.values()), np.uint8)
+        self.device, self.workers, self._gpu = device, Workers(spared=1), Gpu()
 
-    def __enter__(self) -> Card:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._workers.__exit__(*error)
-
-    def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
-        """Begin to make plans and to compile their kernels."""
-        return self._workers.submit(make, sample, [*map(str, alternatives)], self.device)
-
-    def times(self, sample: Sample, alternatives: Sequence[Alternative],
-              plans: Sequence[Made]) -> list[float | None]:
-        """What plans take, timed side by side; ``None`` for one that the device or the compiler
-        refuses."""
-        if (addresses := self._addresses(sample)) is None:
-            return [None] * len(plans)
-        stream, calls = self._xp.cuda.get_current_stream().ptr, dict[int, Callable[[], None]]()
+    def times(self, problem: Measured, plans: Sequence[Made]) -> dict[int, float]:
+        """Times of plans, side by side, but of those that device or compiler refuses."""
+        sample, xp = sample_named(problem.name), self._gpu.rival
+        try:
+            numbers = xp.asarray(_numbers(sample.dtype))
+            # slices and reversed axes reach further than their elements
+            *operands, result = (
+                xp.resize(
+                    numbers,
+                    sample.offset
+                    + item * (1 + sum((n - 1) * max(0, stride) for n, stride in modes)),
+                )
+                for _role, item, modes in sample.problem.tensors
+            )
+        except MemoryError:
+            return {}
+        addresses = *(x.data.ptr + sample.offset for x in operands), result.data.ptr
+        stream, calls = xp.cuda.get_current_stream().ptr, dict[int, Callable[[], None]]()
         for index, plan in enumerate(plans):
             try:
                 if isinstance(plan, str):
@@ -373,29 +334,40 @@ class Card:
                 calls[index] = call
             except (runtime.CompileError, runtime.DriverError, ValueError) as error:
                 print(f"  {error}".splitlines()[0], file=sys.stderr)
-        taken = medians(self._gpu, *calls.values(), repeats=_REPEATS,
-                        seconds=_OF_A_PROBLEM) if calls else []
-        by_index = dict(zip(calls, taken, strict=True))
-        return [by_index.get(index) for index in range(len(plans))]
+        if not calls:
+            return {}
+        taken = medians(self._gpu, *calls.values(), repeats=_REPEATS, seconds=_OF_A_PROBLEM)
+        return dict(zip(calls, taken, strict=True))
 
-    def _addresses(self, sample: Sample) -> tuple[int, ...] | None:
-        """Of the problem's operands, which are of normal or small numbers, and of its result;
-        ``None`` if one is too large."""
-        tensors, most = list(sample.problem.tensors), self._most[type(sample.problem)]
-        # slices and reversed axes reach further than their elements
-        reach = max(item * (1 + sum((n - 1) * max(0, stride) for n, stride in modes))
-                    for _role, item, modes in tensors)
-        if sample.offset + reach > most:
-            return None
-        name = "float32" if isinstance(sample.problem, CopyProblem) else sample.dtype
-        operands = range(sample.offset, (len(tensors) - 1) * most, most)
-        source = self._source(name, len(operands) * most)
-        return *(source + begin for begin in operands), self._target.data.ptr
 
-    def _source(self, name: str, nbytes: int) -> int:
-        """The address of memory that is full of numbers of a type."""
-        if (name, nbytes) not in self._sources:
-            some = numbers(name)
-            self._sources[name, nbytes] = self._xp.tile(self._xp.asarray(some),
-                                                        nbytes // some.nbytes)
-        return self._sources[name, nbytes].data.ptr
+@cache
+def _numbers(name: str) -> np.ndarray:
+    """The bytes of normal or small whole numbers of a type."""
+    if name == "bfloat16":                                  # which NumPy has not
+        return random_elements(np.dtype("float32")).view(np.uint16)[1::2].copy().view(np.uint8)
+    return random_elements(np.dtype(name), below=_BELOW).view(np.uint8)
+
+
+# -- other processes -------------------------------------------------------------------------------
+def _processors() -> int:
+    """Processors that this process may use, which in a container are fewer than there are."""
+    count = processors()
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
+        count = min(count, round(int(quota) / int(period)))    # without a limit the quota is a word
+    return max(1, min(count, _MOST_PROCESSES))
+
+
+class Workers(ProcessPoolExecutor):
+    """Processes that plan and compile, into the cache on disk; ``spared`` processors stay free."""
+
+    def __init__(self, spared: int = 0):
+        # Ctrl-C is for the process that measures
+        super().__init__(max(1, _processors() - spared), get_context("spawn"), signal.signal,
+                         (signal.SIGINT, signal.SIG_IGN))
+
+    def __exit__(self, *error: object) -> None:
+        own = [*(self._processes or {}).values()]
+        self.shutdown(wait=False, cancel_futures=True)
+        for child in own:                               # which may have minutes of work before them
+            child.terminate()

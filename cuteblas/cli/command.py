@@ -1,15 +1,7 @@
-"""How commands begin and end: output that takes any text, one line for what went wrong, and the
-exit status of other tools.
+"""How commands begin and end: output of any text, a line for what went wrong, and the exit status.
 
-======  ====================================================================================
-status  meaning
-======  ====================================================================================
-0       done
-1       a failure: a result is wrong, or something cannot be had, read or written
-2       the command line is not understood
-130     interrupted: 128 and the number of SIGINT
-141     the reader of the output is gone, as in ``| head -3``: 128 and the number of SIGPIPE
-======  ====================================================================================
+0: done; 1: a result is wrong, or something cannot be had, read or written; 2: the command line is
+not understood; 130: interrupted; 141: the reader of the output is gone.
 """
 
 from __future__ import annotations
@@ -28,13 +20,10 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..functions.signatures import PRECISIONS
 from .terminal import columns, reflowed
 
-__all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "command_line", "did_you_mean",
-           "ended", "positive", "print_about", "refusals", "refuse_unwritable"]
-
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
-"""What was called, for messages."""
 
 INTERRUPTED, UNREAD = 130, 141
 # RuntimeError: CUDA's, the emulator's, RecursionError
@@ -51,8 +40,7 @@ class CommandError(Exception):
 
 @contextmanager
 def refusals(*kinds: type[Exception]) -> Iterator[None]:
-    """Let what the library refuses by errors of these kinds be refused by the command, in one
-    line."""
+    """Let a command refuse what the library refuses by errors of these kinds, in one line."""
     try:
         yield
     except kinds as error:
@@ -70,15 +58,19 @@ class Parser(ArgumentParser):
         )
 
     def option(self, name: str, help: str, **how: Any) -> None:
-        """Declare an option or an argument: its name, with the word that stands for its value after
-        a space. An option of which nothing else is said is a flag."""
+        """Declare an option, with its value's word after a space, or a flag."""
         name, _, word = name.partition(" ")
         how = {**how, "metavar": word} if word else how or {"action": "store_true"}
         self.add_argument(name, help=help, **how)
 
+    def precision(self) -> None:
+        """Declare the option that names the algorithm of a product."""
+        self.option("--precision NAME",
+                    f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
+                    default="auto", choices=PRECISIONS)
+
     def print_help(self, file: Any = None) -> None:
-        """Print the help; other than argparse's own, this does not hide that it cannot be
-        written."""
+        """Print the help, and say if that fails, unlike argparse."""
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
@@ -92,7 +84,6 @@ def command_line(program: str = "cuteblas") -> str:
 
 
 def print_about(about: Mapping[str, object]) -> None:
-    """Print what measurements depend on, a line for each name."""
     for name, text in about.items():
         print(f"{name:<13}{text}")
 
@@ -135,14 +126,7 @@ def _why_unwritable(path: Path) -> str | None:
 
 
 def ended(work: Callable[[], int]) -> int:
-    """Do the work of a command and return its exit status, whatever comes in between.
-
-    Parameters
-    ----------
-    work : callable
-        Returns an exit status, or raises :class:`CommandError`. Its own mistakes (``TypeError`` and
-        the like) keep their traceback.
-    """
+    """Do a command's work and return its exit status; its own mistakes keep their traceback."""
     _take_any_text()
     try:
         try:
@@ -165,8 +149,7 @@ def ended(work: Callable[[], int]) -> int:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """Ctrl-C. A ``KeyboardInterrupt`` itself that passes through ``exec`` ends the interpreter by
-    SIGINT, whatever is returned."""
+    """Ctrl-C; a ``KeyboardInterrupt`` through ``exec`` would end the interpreter by SIGINT."""
 
 
 @contextmanager
@@ -202,8 +185,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _take_any_text() -> None:
-    """Characters that the output's encoding lacks are written as escapes; what is closed takes
-    everything."""
+    """Write characters that the encoding lacks as escapes; what is closed takes all."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:
@@ -213,8 +195,7 @@ def _take_any_text() -> None:
 
 
 def _drop_what_cannot_be_written() -> None:
-    """Let the interpreter flush into nothing what is left for a pipe that is closed or a disk that
-    is full."""
+    """Let the interpreter flush what is left for a closed pipe or a full disk into nothing."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
@@ -18,12 +19,12 @@ import numpy as np
 
 from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
-from ..functions import stats
+from ..functions import reset_stats, stats
 from ..planning.floors import duration
+from .arrays import ADDRESS_BYTES, array_at
 from .machines import Gpu, Host, medians
 
-_WORD = 16                              # bytes: of an address, the remainder by this is kept
-_RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
+_BELOW = 100                            # random integers: NumPy's products depend on their size
 _REPEATS, _HOST_CALLS = 5, 20
 _LONGEST = 20.0                   # seconds that one call by NumPy may be expected to take
 _WITH_BLAS, _WITHOUT = 2e10, 5e8  # multiplications in a second, at least, with which that is
@@ -34,24 +35,14 @@ Kind = tuple[Any, ...]
 
 
 class _Array(NamedTuple):
-    """An array without its elements: its memory, and the number of an earlier array of the call
-    that begins where it does."""
+    """An array's memory, and the number of an earlier array of the call that begins there."""
 
     memory: Memory
     same: int | None
 
 
 class Calls:
-    """Counts kinds of calls that arrive at the hooks of a library, and times them afterwards.
-
-    Attributes
-    ----------
-    calls : Counter
-        By the function and its arguments: of an array everything but its elements, and of its
-        address the remainder by 16.
-    unknown : int
-        Calls with an argument that has no hash.
-    """
+    """Counts kinds of calls that arrive at the hooks of a library, and times them afterwards."""
 
     library, hooks, title, width = "", "", "", 0
     budget, seconds = 0.0, 0.0          # for all, and for each kind of call
@@ -62,13 +53,11 @@ class Calls:
         self._lock = surviving(Lock())
 
     def begin(self) -> None:
-        """Start counting."""
         import_module(self.hooks).SWITCH.watch = self.note
 
     def note(
         self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any] | None = None
     ) -> None:
-        """Count a call."""
         addresses: list[int] = []
         kind = function, frozen(args, addresses), frozen(tuple((named or {}).items()), addresses)
         with self._lock:
@@ -77,21 +66,12 @@ class Calls:
             except TypeError:
                 self.unknown += 1
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time a kind of call, ours and the library's, and describe it; ``None`` if it fails."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time a kind of call, ours and the library's, and describe it."""
         raise NotImplementedError
 
     def compared(self, machine: Any = None) -> Iterator[str]:
-        """Time the counted kinds of calls and report on them, line by line; those with the most
-        work first.
-
-        Each is made on random numbers in arrays of the same types, shapes, strides and alignments.
-
-        Parameters
-        ----------
-        machine : Gpu or Host, optional
-            The clock.
-        """
+        """Time the counted kinds of calls on random numbers, and report, the most work first."""
         hooks: Any = sys.modules.get(self.hooks)  # no program but one that imports CuPy has them
         if hooks is not None:
             hooks.SWITCH.watch = None
@@ -107,12 +87,13 @@ class Calls:
         # of calls of CuPy arrays, on the device and on the host
         start, missing, sums = perf_counter(), self.unknown, np.zeros(4 if self.title else 2)
         for kind, count in sorted(self.calls.items(), key=lambda each: -each[1] * _work(each[0])):
-            found = self.timed(machine, kind) if perf_counter() - start < self.budget else None
-            if found is None:
-                missing += count
-                continue
-            sums += count * np.array(found[0])
-            yield f"  {count:>9}  {self._line(*found[0])}  {found[1]}"
+            if perf_counter() - start < self.budget:
+                with suppress(MemoryError, ValueError, TypeError):     # too large, or refused
+                    times, text = self.timed(machine, kind)
+                    sums += count * np.array(times)
+                    yield f"  {count:>9}  {self._line(*times)}  {text}"
+                    continue
+            missing += count
         yield f"  {'in all':>9}  {self._line(*sums)}"
         if missing:
             yield f"  {missing:>9}  calls were not timed"
@@ -132,8 +113,8 @@ class CupyCalls(Calls):
     title = " on the device (and on the host)"
     budget, seconds = 30.0, 0.2
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time both."""
         from ..array.hooks import SWITCH
 
         patch, args, _named = kind
@@ -141,21 +122,17 @@ class CupyCalls(Calls):
         try:
             call = made(machine, args, [])
             if patch.original(*call) is NotImplemented:
-                return None
+                raise TypeError("CuPy takes another way than this hook")
             both = partial(patch.hook, *call), partial(patch.original, *call)
-            on_host = (
+            times = medians(machine, *both, repeats=_REPEATS, seconds=self.seconds)
+            times += (
                 median(machine.host_interval(each, _HOST_CALLS) for _ in range(3)) / _HOST_CALLS
                 for each in both
             )
-            times = [*medians(machine, *both, repeats=_REPEATS, seconds=self.seconds), *on_host]
-        except MemoryError:
-            return None
         finally:
             SWITCH.here.reset(token)
-        return (
-            times,
-            f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})",
-        )
+        operands = ", ".join(map(described, _arrays(args)))
+        return times, f"{patch.place.removeprefix('cupy.')}({operands})"
 
 
 class NumpyCalls(Calls):
@@ -176,42 +153,28 @@ class NumpyCalls(Calls):
             SWITCH.everywhere = everywhere
             SWITCH.unlink()
 
-    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """Time both; ``None`` without memory, or if NumPy takes too long or refuses the call."""
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str]:
+        """Time both."""
         from ..array.numpy_hooks import SWITCH, as_a_program
 
         function, args, named = kind
-        first = next(_arrays(kind), None)
-        if (
-            _work(kind) / (_WITH_BLAS if first is None or first.dtype.char in "fdFD" else _WITHOUT)
-            > _LONGEST
-        ):
-            return None
+        operands = [*_arrays(kind)]
+        rate = _WITH_BLAS if all(x.dtype.char in "fdFD" for x in operands[:1]) else _WITHOUT
+        if _work(kind) > _LONGEST * rate:
+            raise ValueError("NumPy takes too long")
         arrays: list[np.ndarray] = []
-        try:
-            call = partial(
-                as_a_program,
-                function,
-                *made(machine, args, arrays),
-                **dict(made(machine, named, arrays)),
-            )
-            before = stats()
-            _inside(SWITCH.here, call)
-            route = _route(before, stats())
-            times = medians(
-                machine,
-                partial(_inside, SWITCH.here, call),
-                call,
-                repeats=_REPEATS,
-                seconds=self.seconds,
-            )
-        except (MemoryError, ValueError, TypeError):
-            return None
+        given, options = made(machine, args, arrays), dict(made(machine, named, arrays))
+        theirs = partial(as_a_program, function, *given, **options)
+        ours = partial(_inside, SWITCH.here, theirs)
+        reset_stats()
+        ours()
+        route = [detail for groups in stats().values() for counts in groups.values()
+                 for detail in counts]
+        times = medians(machine, ours, theirs, repeats=_REPEATS, seconds=self.seconds)
         words = [repr(x) for x in args[1:] if isinstance(x, (str, int))]
-        return (
-            times,
-            f"{function.__name__}({', '.join([*words, *map(described, _arrays(kind))])}): {route}",
-        )
+        text = ", ".join([*words, *map(described, operands)])
+        by = ", ".join(dict.fromkeys(route)) or "NumPy, at once"
+        return times, f"{function.__name__}({text}): {by}"
 
 
 def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
@@ -223,17 +186,8 @@ def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
         switch.reset(token)
 
 
-def _route(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What was counted in between."""
-    details = [detail for function, groups in after.items() for group, counts in groups.items()
-               for detail, n in counts.items()
-               if n > before.get(function, {}).get(group, {}).get(detail, 0)]
-    return ", ".join(dict.fromkeys(details)) or "NumPy, at once"
-
-
 # -- kinds of calls --------------------------------------------------------------------------------
 def frozen(x: Any, addresses: list[int]) -> Any:
-    """An argument without the elements of its arrays."""
     address = (
         x.__array_interface__["data"][0]
         if isinstance(x, np.ndarray)
@@ -242,41 +196,18 @@ def frozen(x: Any, addresses: list[int]) -> Any:
     if address is not None:
         same = addresses.index(address) if address in addresses else None
         addresses.append(address)
-        return _Array(Memory(x.shape, x.strides, x.dtype, address % _WORD), same)
+        return _Array(Memory(x.shape, x.strides, x.dtype, address % ADDRESS_BYTES), same)
     return (
         (type(x), *(frozen(each, addresses) for each in x)) if isinstance(x, (tuple, list)) else x
     )
 
 
 def made(machine: Any, x: Any, arrays: list[Any]) -> Any:
-    """The argument that was frozen, with random elements."""
     if isinstance(x, _Array):
-        arrays.append(array(machine, x.memory, None if x.same is None else arrays[x.same]))
+        base = None if x.same is None else arrays[x.same].base
+        arrays.append(array_at(machine.rival, x.memory, base, below=_BELOW))
         return arrays[-1]
     return x[0](made(machine, each, arrays) for each in x[1:]) if isinstance(x, tuple) else x
-
-
-def array(machine: Any, kind: Memory, same: Any = None) -> Any:
-    """An array with random elements, if it fits there in the memory of another one."""
-    low, high = kind.span
-    offset = (kind.address + low) % _WORD
-    memory = None if same is None or low < 0 else same.base
-    if memory is None or memory.nbytes < offset + high:
-        count = -(-(offset + high - low) // kind.dtype.itemsize)
-        memory = machine.rival.resize(machine.put(_random_elements(kind.dtype, count)), count)
-    if machine.rival is np:
-        return np.ndarray(kind.shape, kind.dtype, memory, offset - low, kind.strides)
-    return machine.rival.ndarray(kind.shape, kind.dtype, memory.data + (offset - low), kind.strides)
-
-
-def _random_elements(dtype: np.dtype, count: int) -> np.ndarray:
-    """Numbers between -1 and 1, integers below 100 or bool; at most 2^20."""
-    numbers = np.random.default_rng(0).uniform(-1, 1, min(count, _RANDOM))
-    if dtype.kind in "iu":
-        numbers = 100 * abs(numbers)
-    elif dtype.kind == "b":
-        numbers = abs(numbers).round()
-    return numbers.astype(dtype)
 
 
 def described(x: Memory) -> str:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from .. import emulator, runtime
 from .._cache import usage
@@ -30,14 +34,16 @@ from ..functions import (
     matrix_transpose,
 )
 from ..planning.floors import duration
-from .command import PROGRAM, Parser, refusals
-from .data import Task, task
+from .command import PROGRAM, CommandError, Parser, refusals
 from .explain import show
 from .grading import Grade, grade
 from .machines import Gpu, Host, Machine, medians
 from .pictures import picture
 from .terminal import paint, reflowed, shaded, side_by_side, wrapped
 
+_INSTALL = "pip install 'cuteblas[demo]'"
+_CORNER, _IMAGES = 96, 4        # extents of what the emulator works on
+_ARCHIVE = b"PK"                # how zip files begin, .npz among them
 _REPEATS, _SECONDS = 5, 2.0
 _WIDTH = 8                      # of the names before what is said
 _MORE = f"{PROGRAM} explain --verbose"
@@ -50,16 +56,14 @@ Try next
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("files FILE.npy", "one array or two, instead of the digits", nargs="*")
 
 
 def run(options: Namespace) -> int:
-    """Run the demonstration; 1 if a result is wrong."""
     reason = runtime.why_unavailable()
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
-    a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
+    a, b, x = (machine.rival.asarray(each, order="A") for each in (work.a, work.b, work.x))
     with np.errstate(all="ignore"), backend("numpy"):    # what overflows in NumPy may overflow here
         with refusals(ValueError, TypeError):
             plans = explain(a, b), explain_copy(matrix_transpose(x))
@@ -83,13 +87,13 @@ def run(options: Namespace) -> int:
 
 def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     """Multiply and grade; on a GPU beside its library."""
-    print(reflowed(f"\nMultiply: {work.product}"))
+    _say(f"Multiply: {work.product}")
     result = machine.get(matmul(a, b))
     graded = grade(work.a, work.b, result)
     _entry("result", _in_words(graded, result))
     if not isinstance(machine, Host):
         rival = machine.get(machine.rival.matmul(a, b))
-        _entry(f"{machine.rival_name}'s", _in_words(grade(work.a, work.b, rival), rival))
+        _entry(f"{machine.title.lower()}'s", _in_words(grade(work.a, work.b, rival), rival))
         _time(machine, matmul, a, b)
     return graded.passed
 
@@ -105,8 +109,7 @@ def _in_words(graded: Grade, result: np.ndarray) -> str:
 
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
-    """Materialise a transpose and compare; on a GPU beside its library."""
-    print(reflowed(f"\nTranspose: {work.transposed}, copied to C order"))
+    _say(f"Transpose: {work.transposed}, copied to C order")
     right = _same(machine.get(ascontiguousarray(matrix_transpose(x))), matrix_transpose(work.x))
     _entry(
         "result",
@@ -124,24 +127,17 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> None:
-    """Print the times of a function and of that of the machine's library."""
     name = function.__name__
     calls = (partial(each, *operands) for each in (function, getattr(machine.rival, name)))
     mine, theirs = medians(machine, *calls, repeats=_REPEATS, seconds=_SECONDS)
-    _entry("time", f"cuteblas.{name} {duration(mine)}, {machine.rival_name}.{name} "
+    _entry("time", f"cuteblas.{name} {duration(mine)}, {machine.title.lower()}.{name} "
                    f"{duration(theirs)}: {theirs / mine:.2f} times as fast")
 
 
 # -- a kernel at work ------------------------------------------------------------------------------
 def _emulate(work: Task) -> list[bool]:
-    """Run a generated kernel on this CPU, on a piece of the data; whether its result is right, if
-    it ran."""
-    print(
-        reflowed(
-            "\nWatch a kernel: the emulator runs the GPU's code on this CPU and checks every step"
-        ),
-        flush=True
-    )
+    """Run a generated kernel on a piece of the data; whether its result is right, if it ran."""
+    _say("Watch a kernel: the emulator runs the GPU's code on this CPU and checks every step")
     if (missing := emulator.why_unavailable()) is not None:
         _entry("skipped", missing)
         return []
@@ -202,25 +198,111 @@ def _measured_elsewhere(explanation: Explanation) -> None:
     measured = json.loads(
         files("cuteblas.cli").joinpath("measured.json").read_text(encoding="utf-8")
     )
-    about = measured["about"]
-    cublas = int(about["cublas"])
-    print(
-        reflowed(
-            f"\nSpeed on a GPU: the project's measurements on one {about['device']}, beside CuPy "
-            f"{about['cupy'].rpartition('.')[0]} (cuBLAS {cublas // 10000}.{cublas // 100 % 100})"
-        )
-    )
+    _say(f"Speed on a GPU: the project's measurements on {measured['about']}")
     print(f"  {'':38}{'cuteblas':>10}{'CuPy':>10}")
-    for row in measured["rows"]:
-        dtype, size, *_ = row["case"].split()
-        what = f"{'matmul' if row['group'] == 'gemm' else 'transpose'} {dtype} {size.replace('x', ' x ')}"
+    for what, ours, theirs in measured["rows"]:
         print(
-            f"  {what:38}{duration(row['ours_s']):>10}{duration(row['rival_s']):>10}{row['rival_s'] / row['ours_s']:>6.1f} "
-            "times as fast"
+            f"  {what:38}{duration(ours):>10}{duration(theirs):>10}{theirs / ours:>6.1f} times as fast"
         )
-    print(reflowed("\nThe product above on that GPU: cuteblas's plan, with an estimated time"))
+    _say("The product above on that GPU: cuteblas's plan, with an estimated time")
     show(explanation, with_picture=False, more=_MORE)
+
+
+def _say(text: str) -> None:
+    print(f"\n{reflowed(text)}", flush=True)
 
 
 def _entry(name: str, text: str) -> None:
     print(wrapped(f"  {name:<{_WIDTH}}  {text}"))
+
+
+# -- what is multiplied ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Task:
+    """A product, an array to transpose, and a small product for the emulator, whose second operand
+    has ``images`` side by side."""
+
+    title: str
+    product: str
+    transposed: str
+    a: np.ndarray
+    b: np.ndarray
+    x: np.ndarray
+    piece: tuple[np.ndarray, np.ndarray]
+    images: int = 0
+
+
+def task(files: Sequence[str]) -> Task:
+    """The product of two files, the Gram matrix of one, or without files the digits."""
+    if not files:
+        return _digits()
+    if len(files) > 2:
+        raise CommandError(f"demo multiplies one or two .npy files, got {len(files)}")
+    arrays = [_load(name) for name in files]
+    names = [Path(name).name for name in files]
+    title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
+    if len(arrays) == 2:
+        a, b = arrays
+        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b,
+                    np.atleast_2d(a), (_corner(a), _corner(b)))
+    x = np.atleast_2d(arrays[0])
+    turned = np.matrix_transpose(x.conj() if x.dtype.kind == "c" else x)
+    mark = "A^H" if x.dtype.kind == "c" else "A^T"
+    wide = x.shape[-2] <= x.shape[-1]                  # the smaller of the two Gram matrices
+    a, b, formula = (x, turned, f"A {mark}") if wide else (turned, x, f"{mark} A")
+    product, transposed = f"the Gram matrix {formula} of {names[0]}", f"the transpose of {names[0]}"
+    return Task(title, product, transposed, a, b, x, (_corner(a), _corner(b)))
+
+
+def _corner(x: np.ndarray) -> np.ndarray:
+    """A corner of the first matrix of a stack."""
+    x = x[(0,) * max(0, x.ndim - 2)]
+    return x[(slice(_CORNER),) * x.ndim]
+
+
+def _digits() -> Task:
+    """Products of all pairs of pixels, centred: the digits' kernel matrix of degree 2."""
+    if find_spec("sklearn") is None:
+        raise CommandError(
+            f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"
+        )
+    from sklearn.datasets import load_digits
+
+    images = load_digits().images.astype(np.float32)
+    pixels = images.reshape(len(images), -1)
+    pixels = (pixels - pixels.mean(axis=0)) / 16
+    features = (pixels[:, :, None] * pixels[:, None, :]).reshape(len(pixels), -1)
+    count, height, width = images.shape
+    upside_down = np.eye(height, dtype=images.dtype)[::-1]
+    title = (
+        f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn. Each row of X describes a digit by the "
+        f"products of all pairs of its pixels: {features.dtype} {features.shape}."
+    )
+    return Task(title, "X @ X.T, the similarity of every two digits", "X.T", features, features.T,
+                features, (upside_down, np.hstack(images[:_IMAGES])), _IMAGES)
+
+
+def _load(name: str) -> np.ndarray:
+    try:
+        with open(name, "rb") as file:
+            begins = file.read(len(MAGIC_PREFIX))
+        if begins.startswith(_ARCHIVE):
+            raise CommandError(
+                f"{name} holds several arrays; save the one to multiply with numpy.save"
+            )
+        if begins != MAGIC_PREFIX:
+            raise CommandError(f"{name} is not a .npy file; numpy.save('x.npy', x) writes one")
+        x = np.load(name, allow_pickle=False)
+    except OSError as error:
+        raise CommandError(
+            f"{name or repr(name)} cannot be read: {error.strerror or error}"
+        ) from error
+    except (ValueError, EOFError, MemoryError) as error:
+        if "allow_pickle" in str(error):
+            raise CommandError(f"{name} holds Python objects, which are not numbers") from None
+        raise CommandError(f"{name} cannot be read as a .npy file: {error}") from error
+    if x.dtype.kind not in "biufc":
+        raise CommandError(f"{name} holds {x.dtype}, which is not a type of numbers")
+    if not x.size or not x.ndim:
+        raise CommandError(f"{name} has shape {x.shape}: there is nothing to multiply")
+    return x

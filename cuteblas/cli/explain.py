@@ -1,9 +1,10 @@
-"""Show which kernel would run, how long it would take and why, for a product of two shapes or a
+r"""Show which kernel would run, how long it would take and why, for a product of two shapes or a
 transpose of one.
 
   python -m cuteblas explain 4096x4096 4096x4096 --order NT
   python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16
-  python -m cuteblas explain 8192x8192 --dtype complex128 --picture
+  python -m cuteblas explain 8192x8192 --dtype complex128 \
+      --picture
   # a permutation of axes, and a transpose in place
   python -m cuteblas explain 64x1001x1037:0,2,1
   python -m cuteblas explain 8192x8192:inplace
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
 from math import prod
@@ -25,26 +25,18 @@ from .._dtypes import DTYPES
 from ..engines.memory import Memory
 from ..engines.settings import limited
 from ..functions import Explanation
-from ..functions.algorithms import PRECISIONS, Algorithm, check_variant
+from ..functions.algorithms import check_variant, checked_algorithm
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
 from ..planning.problem import DEVICES, H200
 from .command import Parser, refusals
-from .permutations import permutation
 from .pictures import picture
+from .problems import permutation, shapes
 from .terminal import paint, wrapped
 
-__all__ = ["operand", "shapes", "show"]
-
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
-_MOST_DIGITS = 19
 # of operands that need not exist: aligned, and far from each other
 _ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))
-_TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"), (r"\),?\(", ") ("),
-          (r",(\s|$)", r"\1"), ("@", " "))
-_SHAPE = re.compile(
-    r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?"
-)
 _ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
 _ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package
             for alias in (d.tag, re.sub("^f", "fp", d.tag))}
@@ -53,7 +45,6 @@ _STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("shapes SHAPE",
                   "one shape or two: 4096x4096, 16x128x64, 4096 or (16,128,64)",
                   nargs="+")
@@ -63,9 +54,7 @@ def configure(parser: Parser) -> None:
     parser.option("--order ORDERS",
                   "for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)",
                   default="CC")
-    parser.option("--precision NAME",
-                  "the algorithm, as in cuteblas.matmul (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+    parser.precision()
     parser.option("--variant VARIANT",
                   "plan with this kernel; python -m cuteblas kernels lists the names")
     parser.option("--device CARD",
@@ -77,7 +66,6 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the plan."""
     with refusals(TypeError, ValueError, OverflowError):
         explanation = _explained(options)
     show(explanation, with_picture=options.picture, verbose=options.verbose, more="--verbose")
@@ -88,8 +76,7 @@ def run(options: Namespace) -> int:
 
 def show(explanation: Explanation, with_picture: bool, verbose: bool = False,
          more: str | None = None) -> None:
-    """Print an explanation, wrapped, and the picture of its plan; ``more`` is how to ask for the
-    rest here."""
+    """Print an explanation and its plan's picture; ``more`` is how to ask for the rest."""
     text = explanation.verbose() if verbose else str(explanation)
     print(wrapped(text if more is None else text.replace(".verbose() says", f"{more} says")))
     if with_picture and explanation.plan is not None:
@@ -108,24 +95,21 @@ def _explained(options: Namespace) -> Explanation:
     dtype, element = _dtype(options.dtype)
     card = device_for(options.device) or (runtime.device_info() if runtime.available() else H200)
     device, runs_on = limited(card), f"{card.name}, planned without operands"
-    operands = [operand(extents, dtype, order)
-                for (extents, _axes), order in zip(given, orders, strict=False)]
-    if len(operands) == 2:
-        x1, x2 = operands
-        if any(axes for _extents, axes in given):
+    extents, axes = zip(*given, strict=True)
+    x, *others = (operand(each, dtype, order)
+                  for each, order in zip(extents, orders, strict=False))
+    if others:
+        if any(axes):
             raise ValueError("a permutation or a transpose in place takes one shape, got two")
-        check_variant(options.variant, "gemm")
-        _check_size(_result(x1.shape, x2.shape), dtype)
-        return explain_product_of(x1, x2, None, device, runs_on,
-                                  Algorithm(options.precision, options.variant), element=element)
+        algorithm = checked_algorithm(options.precision, options.variant, "gemm")
+        return explain_product_of(x, others[0], None, device, runs_on, algorithm, element=element)
     check_variant(options.variant, "copy")
-    (x,), ((_extents, axes),) = operands, given
-    if len(x.shape) < (1 if axes else 2):
+    if len(x.shape) < (1 if axes[0] else 2):
         raise ValueError(
             f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product"
         )
-    moved = permutation(x.shape, axes)
-    shape, strides = (tuple(extents[i] for i in moved.axes) for extents in (x.shape, x.strides))
+    moved = permutation(x.shape, axes[0])
+    shape, strides = (tuple(each[i] for i in moved.axes) for each in (x.shape, x.strides))
     return explain_copy_of(replace(x, shape=shape, strides=strides), x if moved.in_place else None,
                            device, runs_on, variant=options.variant, element=element)
 
@@ -143,39 +127,12 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
         ) from None
 
 
-def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
-    follows a colon."""
-    tight = text
-    for pattern, replacement in _TIGHT:
-        tight = re.sub(pattern, replacement, tight)
-    found = []
-    for word in tight.split() or [""]:
-        match = _SHAPE.fullmatch(word)
-        if match is None or not (match["extents"] or word.startswith("()")):
-            raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
-        extents = re.findall(r"\d+", match["extents"] or "")
-        if (digits := max(map(len, extents), default=0)) > _MOST_DIGITS:
-            raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {digits}")
-        found.append((tuple(map(int, extents)), match["axes"]))
-    return found
-
-
 def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
     """An aligned array that need not exist: gapless, with the last two axes in C or F order."""
-    _check_size(extents, dtype)
-    return replace(new_matrices(extents, dtype, order), address=next(_ADDRESSES))
-
-
-def _check_size(extents: Sequence[int], dtype: np.dtype) -> None:
     if dtype.itemsize * prod(max(n, 1) for n in extents) >= _MOST_BYTES:
         raise ValueError(
             f"an array of {'x'.join(map(str, extents))} elements of {dtype.itemsize} bytes is too large: arrays have "
             "less than 2^63 bytes"
         )
+    return replace(new_matrices(extents, dtype, order), address=next(_ADDRESSES))
 
-
-def _result(x1: tuple[int, ...], x2: tuple[int, ...]) -> tuple[int, ...]:
-    """Extents as many as a product's result has at most; NumPy decides whether there is one."""
-    return (*(max(pair) for pair in zip(x1[:-2], x2[:-2], strict=False)), *x1[-2:-1],
-            *(x2[-1:] if len(x2) > 1 else ()))

@@ -1,21 +1,17 @@
-"""The error of a product: componentwise, in units of u (|A| |B|), against a reference in wider
-arithmetic.
+"""The error of a product, in units of u (|A| |B|), against a reference in wider arithmetic.
 
-Whatever the order of its sums, a product of float operands of depth K has an error of at most about
-K units (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.5);
-typical ones are a few units. Products of integers must be exact.
+Any order of sums of depth K has an error of at most about K units (N. J. Higham, Accuracy and
+Stability of Numerical Algorithms, 2nd edition, section 3.5). Integers must be exact.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
 
 import numpy as np
 
-from .._dtypes import element_of
-
-__all__ = ["Grade", "grade"]
+from ..blas.types import kind_of_numbers
 
 # Multiply-adds that the reference of a check may take: in float64 by a BLAS, in longdouble without
 # one.
@@ -24,19 +20,8 @@ _WORK_DOUBLE, _WORK_LONG = 2e10, 1e8
 
 @dataclass(frozen=True)
 class Grade:
-    """The error of a product, and its limit.
-
-    Attributes
-    ----------
-    error : float
-        The largest componentwise error of the elements that were checked, in units of u (|A| |B|),
-        where u is half the distance from 1 to the next number of the result's type. Of integers: 0
-        if all elements are right, else infinite.
-    limit : float
-        A bound for every order of summation.
-    checked, rows : int
-        How many rows were checked, and how many there are.
-    """
+    """The largest componentwise error of ``checked`` rows in units of u (|A| |B|), u being half
+    the distance from 1 to the next number, and its limit; integers: 0 or infinite."""
 
     error: float
     limit: float
@@ -45,64 +30,37 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within the limit."""
         return self.error <= self.limit
 
 
 def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
-    """The error of ``c`` as the product ``a @ b``.
-
-    Where the reference would take more than a few seconds, rows are left out at even distances.
-
-    Parameters
-    ----------
-    a, b, c : numpy.ndarray
-        Operands and result of a product of bool, integers, floats (bfloat16 among them) or complex
-        numbers.
-    """
+    """The error of ``c`` as the product ``a @ b``, of some rows if all take more than seconds."""
     if b.ndim == 1:
         b, c = b[:, None], c[..., None]
     if a.ndim == 1:
         a, c = a[None, :], c[..., None, :]
     rows, depth = a.shape[-2:]
-    exact = not np.issubdtype(c.dtype, np.inexact) and not _from_ml_dtypes(c)
-    wide = np.dtype(c.dtype if exact else np.result_type(c.dtype, np.float64))
-    long = not exact and wide == c.dtype
-    if long:
+    exact = kind_of_numbers(c.dtype) not in "fc"
+    wide = c.dtype if exact else np.result_type(c.dtype, np.float64)
+    if not exact and wide == c.dtype:
         wide = np.result_type(c.dtype, np.longdouble)
-    affordable = int((_WORK_DOUBLE if wide.char in "dD"
-                      else _WORK_LONG) // max(1, depth * c[..., :1, :].size))
-    chosen = np.unique(np.linspace(0, rows - 1, min(rows, max(1, affordable))).round().astype(int)) if rows else np.arange(0)
-    a, c = a[..., chosen, :].astype(wide), c[..., chosen, :]
-    b = b.astype(wide)
-    expected = np.matmul(a, b)
+    affordable = (_WORK_DOUBLE if wide.char in "dD" else _WORK_LONG) // max(1, depth * c[..., :1, :].size)
+    some = slice(None, None, max(1, -(-rows // max(1, int(affordable)))))
+    a, b, c = a[..., some, :].astype(wide), b.astype(wide), c[..., some, :]
+    expected, checked = np.matmul(a, b), a.shape[-2]
     if exact:
-        return Grade(0.0 if np.array_equal(expected, c) else np.inf, 0.0, len(chosen), rows)
+        return Grade(0.0 if np.array_equal(expected, c) else np.inf, 0.0, checked, rows)
     # Complex multiplication adds two roundings to each product (Higham, section 3.6).
     limit = 2.0 * (depth + 2) if wide.kind == "c" else float(max(depth, 1))
-    return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, len(chosen), rows)
-
-
-def _from_ml_dtypes(x: np.ndarray) -> bool:
-    return (row := element_of(x.dtype)) is not None and row.package == "ml_dtypes"
-
-
-def _facts(x: np.ndarray) -> Any:
-    """``numpy.finfo`` of an array's type, of bfloat16 too."""
-    if not _from_ml_dtypes(x):
-        return np.finfo(x.dtype)
-    import ml_dtypes
-    return ml_dtypes.finfo(x.dtype)
+    return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, checked, rows)
 
 
 def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
-    """The largest error in units of u times ``size``; infinite where infinities and NaNs are not
-    where they belong.
-
-    Elements whose terms exceed the largest number of the result's type say nothing: whether they
-    overflow is a matter of order.
-    """
-    facts = _facts(c)
+    """The largest error in u times ``size``; infinite for misplaced infinities and NaNs."""
+    # Elements whose terms exceed the type's largest number say nothing: whether they overflow is a
+    # matter of order.
+    # NumPy's finfo does not know the types of ml_dtypes
+    facts = import_module("ml_dtypes" if c.dtype.kind == "V" else "numpy").finfo(c.dtype)
     unit = size * float(facts.eps) / 2 + float(facts.smallest_subnormal) * max(depth, 1)
     clear = size < float(facts.max)
     with np.errstate(invalid="ignore"):

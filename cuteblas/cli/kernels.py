@@ -19,16 +19,13 @@ from ..planning import H200, ContractionProblem, CopyProblem, Plan, Storage
 from ..planning.variants import CHOSEN, Variant, variants
 from .command import CommandError, Parser, did_you_mean
 from .explain import show
-from .samples import sample_named
+from .problems import sample_named
 from .terminal import wrapped
-
-__all__ = ["example"]
 
 _SQUARE = "4096x4096x4096 NNN"
 
 
 def _product(name: str, output: str | None = None) -> Any:
-    """The product of a name, with a result of another type."""
     problem: Any = sample_named(name).problem
     return replace(problem, c=replace(problem.c, dtype=output or problem.c.dtype))
 
@@ -60,14 +57,12 @@ _OWN_EXAMPLES: dict[str, Any] = {
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("name NAME", "show this kernel; without a name, list them all", nargs="?")
     parser.option("--picture", "draw the layout that matters most")
     parser.option("--source", "print the CUDA C++ too")
 
 
 def run(options: Namespace) -> int:
-    """List or show."""
     known = variants()
     if options.name is None:
         chosen = [v for v in known.values() if v.source.startswith(CHOSEN)]
@@ -84,7 +79,6 @@ def run(options: Namespace) -> int:
 
 
 def example(v: Variant) -> Plan:
-    """The plan for a kernel's example."""
     own = v.example or _OWN_EXAMPLES.get(v.name)
     problems = _EXAMPLES.get(v.operation, ()) if own is None else (own,)
     refused: Exception = ValueError(f"{v.name} has no example")

@@ -1,4 +1,4 @@
-"""The two machines that the commands measure on: NumPy on this CPU, and CuPy on the current GPU."""
+"""What commands measure on: NumPy on this CPU, and CuPy on the current GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Gpu", "Host", "Machine", "host_versions", "medians", "torch_of", "versions"]
-
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30
@@ -24,22 +22,12 @@ _MOST_FILLS = 4                # after so many calls the queue stays full by its
 class Host:
     """NumPy on this CPU."""
 
+    title = "NumPy"
     name = "NumPy's BLAS on this CPU"
     rival: Any = np
-    rival_name = "numpy"
-    # calls that are timed at once: in so short a time few turns are interrupted by other processes
-    host_turn = 20
-
-    def put(self, x: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return x
-
-    def get(self, x: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return np.asarray(x)
+    get = staticmethod(np.asarray)
 
     def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds by the wall clock."""
         start = perf_counter()
         for _ in range(times):
             call()
@@ -47,16 +35,11 @@ class Host:
 
     host_interval = interval
 
-    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        """Copy an array into one of the same strides."""
-        np.copyto(target, source)
-
 
 class Gpu:
     """CuPy on the current device."""
 
-    rival_name = "cupy"
-    host_turn = 200             # the first of them finds an idle device
+    title = "CuPy"
 
     def __init__(self) -> None:
         import cupy
@@ -64,25 +47,15 @@ class Gpu:
         from ..runtime import device_info
 
         self.rival: Any = cupy
+        self.get: Callable[[Any], np.ndarray] = cupy.asnumpy
         self.name = device_info().name
         free, _ = cupy.cuda.runtime.memGetInfo()
         self._filler = cupy.empty(min(_FILLER_BYTES, free // 8), cupy.uint8)
 
-    def put(self, x: np.ndarray) -> Any:
-        """A copy on the device in the order of ``x``."""
-        return self.rival.asarray(x, order="F" if x.flags.f_contiguous and not x.flags.c_contiguous
-                                  else "C")
-
-    def get(self, x: Any) -> np.ndarray:
-        """A copy on the host."""
-        return self.rival.asnumpy(x)
-
     def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds between two events around the calls.
-
-        Long memsets before the first event keep the device busy while the host puts everything into
-        the queue, so that no gap between launches is counted; they also empty the L2 cache.
-        """
+        """Seconds between two events around the calls."""
+        # Long memsets before the first event keep the device busy while the host queues
+        # everything: no gap between launches counts, and the L2 cache is empty.
         cuda = self.rival.cuda
         start, stop = cuda.Event(), cuda.Event()
         for _ in range(min(-(-times // _CALLS_PER_FILL), _MOST_FILLS)):
@@ -95,16 +68,9 @@ class Gpu:
         return cuda.get_elapsed_time(start, stop) * 1e-3
 
     def host_interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds that the host takes for that many calls; the device starts idle and is not waited
-        for."""
+        """Seconds of the host for these calls; the device starts idle and is not waited for."""
         self.rival.cuda.get_current_stream().synchronize()
         return Host().interval(call, times)
-
-    def copy(self, target: Any, source: Any) -> None:
-        """Copy the memory of an array into that of another by the driver: what a transpose can
-        reach."""
-        target.data.copy_from_device_async(source.data, source.nbytes,
-                                           self.rival.cuda.get_current_stream())
 
 
 Machine = Gpu | Host
@@ -112,7 +78,7 @@ Machine = Gpu | Host
 
 def torch_of(machine: Machine) -> Any:
     """torch with float32 as it is, where it is installed and has the GPU that is measured on."""
-    if not isinstance(machine, Gpu):
+    if machine.rival is np:
         return None
     try:
         import torch
@@ -122,38 +88,26 @@ def torch_of(machine: Machine) -> Any:
     return torch if torch.cuda.is_available() else None
 
 
-def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf,
-            sustained: float = 0.0) -> list[float]:
-    """Median seconds of calls that are timed side by side.
-
-    All are called before, to compile and to warm up. Then they take turns, so that all see the same
-    clocks; of short calls, several are timed at once. Every round has another order: in a fixed
-    one, the same call would always come when the device has just slowed down for its power limit
-    (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
-    least one, if they would take longer than ``seconds`` together.
-
-    With ``sustained``, a turn is so many seconds of the same call without a pause, and as many
-    again, which are timed. Then each call runs at the clock that its own power allows, and not at
-    one that it shares with the others.
-    """
+def medians(machine: Machine, *calls: Callable[[], Any], repeats: int,
+            seconds: float = inf) -> list[float]:
+    """Median seconds of calls that are timed side by side, in turns of changing order."""
+    # In a fixed order, one call would always come when the device has just slowed down for its
+    # power limit (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer
+    # repeats, at least one, if they take more than ``seconds``.
     for call in calls:
         machine.interval(call, 1)
     once = [max(machine.interval(call, 1), 1e-9) for call in calls]
-    times = [max(1, round(sustained / t) if sustained
-                 else min(_MOST_CALLS, round(_LEAST_INTERVAL / t))) for t in once]
+    times = [max(1, min(_MOST_CALLS, round(_LEAST_INTERVAL / t))) for t in once]
     rounds = max(1, int(min(repeats, seconds / sum(once))))
     order = Random(0)
     taken: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for i in order.sample(range(len(calls)), len(calls)):
-            if sustained:
-                machine.interval(calls[i], times[i])
             taken[i].append(machine.interval(calls[i], times[i]) / times[i])
     return [median(each) for each in taken]
 
 
 def versions() -> dict[str, str]:
-    """What measurements on this GPU depend on, by name."""
     import cupy
 
     from ..runtime import compiler_version, device_info
@@ -173,7 +127,6 @@ def versions() -> dict[str, str]:
 
 
 def host_versions() -> dict[str, str]:
-    """What measurements on this CPU depend on, by name."""
     import cuteblas
 
     return {

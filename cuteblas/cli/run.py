@@ -15,8 +15,8 @@ import os
 import sys
 from argparse import REMAINDER, Namespace
 from collections import Counter
-from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder, SourceFileLoader
-from importlib.util import find_spec
+from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
+from runpy import _get_module_details  # type: ignore[attr-defined]  # as pdb and trace do
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -27,14 +27,11 @@ from .command import PROGRAM, CommandError, Parser, ended
 from .comparison import CupyCalls, NumpyCalls
 from .terminal import wrapped
 
-__all__ = ["report", "report_on_numpy"]
-
 _DELEGATED = "delegated to "
 _BY_OTHERS = "numpy", "element by element"
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("--numpy", "serve NumPy arrays (the default is CuPy arrays)")
     parser.option("--compare",
                   "when the program ends, time each kind of product that cuteblas ran beside CuPy's or NumPy's own")
@@ -47,12 +44,9 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the program and leave the report for the end of the process; if there is no program, 1 or
-    2 as Python.
-
-    The program's exceptions, :class:`SystemExit` included, are not caught here, so the process ends
-    as it would have without us.
-    """
+    """Run the program and report at its end; without one, return 1 or 2 as Python does."""
+    # The program's exceptions, SystemExit included, are not caught here, so the process ends as it
+    # would have without us.
     try:
         main, code = _program(options)
     except SyntaxError as error:
@@ -112,9 +106,15 @@ def run(options: Namespace) -> int:
 
 
 # -- programs as Python runs them ------------------------------------------------------------------
+class _NoProgram(CommandError):
+    """There is no code to run."""
+
+    def __init__(self, message: object):
+        super().__init__(message, 1)
+
+
 def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
-    """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become those of the
-    program."""
+    """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become the program's."""
     if options.module is not None:
         return _module(_first(options.module, "-m"), [*options.module[1:], *options.program])
     if options.code is not None:
@@ -124,12 +124,12 @@ def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
                                                           dont_inherit=True)
     path = _first(options.program, "run")
     full = os.path.join(os.getcwd(), path)
-    folder = PathFinder.find_spec("__main__", [full])
+    folder: Any = PathFinder.find_spec("__main__", [full])
     _enter(full if folder else os.path.dirname(os.path.realpath(full)), options.program)
     if folder is not None:
-        return _found(folder)
+        return _main_of(folder), folder.loader.get_code(folder.name)
     if os.path.isdir(full):
-        raise CommandError(f"can't find '__main__' module in {full!r}", 1)
+        raise _NoProgram(f"can't find '__main__' module in {full!r}")
     loader = SourceFileLoader("__main__", full)
     code = loader.source_to_code(loader.get_data(full), full)
     return _main(__file__=full, __loader__=loader, __cached__=None), code
@@ -143,27 +143,14 @@ def _first(arguments: list[str], of: str) -> str:
 
 def _module(name: str, arguments: list[str]) -> tuple[ModuleType, CodeType]:
     _enter(os.getcwd(), ["-m", *arguments])
-    try:
-        spec = find_spec(name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec, package = find_spec(f"{name}.__main__"), name
-            if spec is None:
-                raise CommandError(f"No module named {package}.__main__; {package!r} is a package "
-                                   "and cannot be directly executed", 1)
-    except ModuleNotFoundError as error:
-        raise CommandError(error, 1) from None
-    if spec is None:
-        raise CommandError(f"No module named {name}", 1)
-    sys.argv[0] = spec.origin or name
-    return _found(spec)
+    _name, spec, code = _get_module_details(name, _NoProgram)
+    sys.argv[0] = spec.origin
+    return _main_of(spec), code
 
 
-def _found(spec: ModuleSpec) -> tuple[ModuleType, CodeType]:
-    code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
-    if code is None:
-        raise CommandError(f"No code object available for {spec.name}", 1)
+def _main_of(spec: Any) -> ModuleType:
     return _main(__file__=spec.origin, __loader__=spec.loader, __package__=spec.parent,
-                 __spec__=spec, __cached__=spec.cached), code
+                 __spec__=spec, __cached__=spec.cached)
 
 
 def _main(**attributes: Any) -> ModuleType:
@@ -202,41 +189,40 @@ def report() -> str:
     counts = _counts()
     if not counts:
         return "cuteblas: the program made no product of CuPy arrays"
-    calls = [(route, n) for (_, group, route), n in counts.items() if group == "calls"]
-    total = sum(n for _, n in calls)
-    served = total - sum(n for route, n in calls if route.startswith(_DELEGATED)
-                         or route in _BY_OTHERS)
-    return _listed(f"cuteblas ran {served} of {total} products and copies on its own kernels",
-                   counts)
+    calls = [(route.startswith(_DELEGATED) or route in _BY_OTHERS, n)
+             for _, group, route, n in counts if group == "calls"]
+    total, others = sum(n for _, n in calls), sum(n for by_others, n in calls if by_others)
+    return _listed(
+        f"cuteblas ran {total - others} of {total} products and copies on its own kernels", counts
+    )
 
 
 def report_on_numpy(refused: str | None = None) -> str:
-    """What became of the products and copies of NumPy arrays, as lines of text."""
     if refused is not None:
         return wrapped(f"NumPy ran all products: {refused}")
     counts = _counts()
-    calls = sum(n for (_, group, _), n in counts.items() if group == "calls")
+    calls = sum(n for _, group, _, n in counts if group == "calls")
     if not calls:
         return "cuteblas: no product or copy of NumPy arrays in the program was large enough for cuteblas"
-    there = sum(n for (_, group, detail), n in counts.items() if group == "moved"
-                and detail.startswith("to "))
+    there = sum(n for _, group, detail, n in counts
+                if group == "moved" and detail.startswith("to "))
     return _listed(f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of "
                    "them on a GPU", counts)
 
 
-def _listed(title: str, counts: dict[tuple[str, str, str], int]) -> str:
-    """Counters as lines under a title."""
+def _listed(title: str, counts: list[_Count]) -> str:
     return wrapped("\n".join([title, *(
         f"  {n:>9}  {function}: {f'copied {detail}' if group == 'copies' else detail.removeprefix(_DELEGATED)}"
-        for (function, group, detail), n in counts.items()
+        for function, group, detail, n in counts
     )]))
 
 
-def _counts() -> dict[tuple[str, str, str], int]:
-    """Counters by function, group and detail, the largest of each group first."""
+_Count = tuple[str, str, str, int]          # function, group, detail, how often
+
+
+def _counts() -> list[_Count]:
     without = Counter(patches.MADE_BY_CHECKS)
-    rows = {(function, group, detail): n - (without[function, detail] if group == "calls" else 0)
-            for function, groups in stats().items() for group, details in groups.items()
-            for detail, n in details.items()}
-    ranked = sorted(rows.items(), key=lambda row: (*row[0][:2], -row[1]))
-    return {key: n for key, n in ranked if n > 0}
+    counts = ((function, group, detail, n - without[function, detail] * (group == "calls"))
+              for function, groups in stats().items() for group, details in groups.items()
+              for detail, n in details.items())
+    return sorted((each for each in counts if each[3] > 0), key=lambda each: (*each[:2], -each[3]))

@@ -1,5 +1,4 @@
-"""Text for terminals: colours where they are supported, characters that can be shown, lines that
-fit."""
+"""Text for terminals: colours, characters that can be shown, lines that fit, and progress."""
 
 from __future__ import annotations
 
@@ -9,21 +8,20 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill, wrap
-
-__all__ = ["Paint", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
+from time import perf_counter
+from typing import Any
 
 Paint = Callable[[str, int], str]
-"""Colours a text by a number."""
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _NARROWEST, _WIDEST = 40, 100
 _NAMES = 0.4                    # of the width, which names may have for themselves
+_SECONDS = 5.0                  # between two lines of progress
 _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
 def paint() -> Paint:
-    """Colours on a terminal; text as it is in files and pipes, for a dumb terminal and where
-    ``NO_COLOR`` is set."""
+    """Colours on a terminal; plain text in files, pipes, dumb terminals, with ``NO_COLOR``."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
     return lambda text, number: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{text}\x1b[0m"
@@ -35,8 +33,7 @@ def columns() -> int:
 
 
 def wrapped(text: str) -> str:
-    """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge
-    where there is room."""
+    """Lines of a name and a text, wrapped so that the text keeps its edge where there is room."""
     lines, width = [], columns()
     for line in text.splitlines():
         entry = _ENTRY.match(line)
@@ -48,25 +45,9 @@ def wrapped(text: str) -> str:
 
 
 def reflowed(text: str) -> str:
-    """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell
-    go on after a backslash.
-
-    A line goes on with the line before it if it is indented by four or more and further than the
-    line that it then belongs to, or if neither of them is indented.
-    """
-    joined: list[str] = []
-    for line in text.splitlines():
-        indent, above = _indent(line), _indent(joined[-1]) if joined else 0
-        begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
-        joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
-    return "\n".join(_command(line) if line.startswith("  python -m")
-                     else wrapped(line) if _indent(line) else fill(line, columns())
-                     for line in joined)
-
-
-def _command(line: str) -> str:
-    return " \\\n".join(wrap(line, columns() - 2, subsequent_indent="      ",
-                             break_long_words=False, break_on_hyphens=False))
+    """Paragraphs wrapped for the terminal; lines that are indented begin where they did."""
+    return "\n\n".join(wrapped(part) if part.startswith(" ") else fill(part, columns())
+                       for part in text.split("\n\n"))
 
 
 def _indent(line: str) -> int:
@@ -74,8 +55,7 @@ def _indent(line: str) -> int:
 
 
 def shaded(image: Iterable[Sequence[float]]) -> list[str]:
-    """An image as lines of text, two characters for each pixel, the darkest where the value is
-    largest."""
+    """An image as text, two characters a pixel, the darkest where the value is largest."""
     shades = " ░▒▓█"
     try:
         shades.encode(getattr(sys.stdout, "encoding", None) or "ascii")
@@ -90,3 +70,51 @@ def shaded(image: Iterable[Sequence[float]]) -> list[str]:
 def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
     """Pictures of equal heights and straight edges next to each other."""
     return ["   ".join(lines).rstrip() for lines in zip(*pictures, strict=True)]
+
+
+class Progress:
+    """The progress of a number of steps on a terminal's stderr: tqdm's bar, or lines."""
+
+    def __init__(self, what: str, total: int | None = None):
+        self._what, self._total, self._done = what, total, 0
+        self._start = self._written = perf_counter()
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._bar: Any = _bar(what, total) if self._shown else None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, steps: int = 1) -> None:
+        """Note that so many steps are done."""
+        self._done += steps
+        now = perf_counter()
+        if self._bar is not None:
+            self._bar.update(steps)
+        elif self._shown and now - self._written >= _SECONDS:
+            self._written = now
+            of = f" of {self._total}" if self._total else ""
+            print(f"{self._what}: {self._done}{of} after {now - self._start:.0f} s",
+                  file=sys.stderr, flush=True)
+
+    def print(self, line: str) -> None:
+        """Print a line to stdout, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(line, flush=True)
+        if self._bar is not None:
+            self._bar.refresh()
+
+
+def _bar(what: str, total: int | None) -> Any:
+    """A bar of tqdm, where that is installed and the terminal can write over a line."""
+    if os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm(desc=what, total=total, file=sys.stderr, leave=False, dynamic_ncols=True)

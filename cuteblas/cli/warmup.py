@@ -16,15 +16,13 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 
-from ..functions.algorithms import PRECISIONS
 from ..functions.warmup import warmup
 from ..planning.problem import DEVICES
 from .command import CommandError, Parser, refusals
-from .explain import shapes
+from .problems import shapes
 
 
 def configure(parser: Parser) -> None:
-    """Declare the options."""
     parser.option("calls FILE|SHAPE",
                   "a file, or an even number of shapes: 64x32 32x48",
                   nargs="*")
@@ -35,15 +33,12 @@ def configure(parser: Parser) -> None:
     parser.option("--order ORDERS",
                   "order of each operand: CF is a @ b.T (default: CC)",
                   default="CC")
-    parser.option("--precision NAME",
-                  "as in cuteblas.matmul (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+    parser.precision()
     parser.option("--device CARD",
                   f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU")
 
 
 def run(options: Namespace) -> int:
-    """Print what was done."""
     if options.numpy == bool(options.calls):
         raise CommandError("warmup takes files, shapes or --numpy")
     with refusals(TypeError, ValueError, OSError):

@@ -1,7 +1,6 @@
-"""Counting what memory accesses cost: shared-memory wavefronts and global-memory sectors of a warp.
+"""Wavefronts of shared memory and sectors of global memory that a warp's accesses cost.
 
-Addresses are the generator's own index expressions, evaluated for the 32 lanes of warp 0 with every
-other variable at zero, so what is counted is what was written.
+Addresses are the generator's own expressions, for warp 0 with every other variable at zero.
 """
 
 from __future__ import annotations
@@ -128,7 +127,6 @@ class AccessCounter:
                 for what, widths in texts.items()}
 
     def _values(self, x: IntLike) -> int | list[int]:
-        """The value of an expression: for every lane, if not all have the same."""
         if isinstance(x, int):
             return x
         found = self._known.get(x)

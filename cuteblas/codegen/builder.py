@@ -1,10 +1,8 @@
 """The kernel builder: tensors and tiles in, readable CUDA C++ out.
 
-A kernel is a Python function that declares parameters, makes tensors over them, partitions tiles
-among threads and issues copies, multiplications and barriers. The builder writes the loops and
-derives every address, vector width, predicate and descriptor from the layouts; it refuses what it
-cannot prove (an unaligned vector, modes that do not match) and counts shared-memory bank conflicts
-and global-memory sectors of the accesses that it writes.
+The builder writes the loops, derives every address, vector width, predicate and descriptor from
+layouts, and refuses what it cannot prove. It counts bank conflicts and sectors of the accesses
+that it writes.
 """
 
 from __future__ import annotations
@@ -694,7 +692,6 @@ class KernelBuilder:
                                parts=self.declarations.parts, tensors=self.declarations.tensors)
 
     def _pass(self, param: Param) -> None:
-        """Add the parameter of a pointer or an integer."""
         self._fresh(param.name)
         self._params.append(param)
 
@@ -760,6 +757,5 @@ def _checked_name(name: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """One line of comment, whatever the text: nothing of it ends the line, or continues it on the
-    next one."""
+    """One line of comment, whatever the text: nothing of it ends or continues the line."""
     return "// " + re.sub(r"[^ -~]|[\\?]", lambda found: f"<{ord(found[0]):x}>", text)

@@ -1,8 +1,4 @@
-"""Atoms of copies between global memory, shared memory and registers: vectors, ``cp.async``,
-``ldmatrix``, ``st.async``.
-
-Those of tensor maps are in :mod:`~cuteblas.codegen.tma`.
-"""
+"""Copies by vectors, ``cp.async``, ``ldmatrix`` and ``st.async``; TMA's are in ``tma``."""
 
 from __future__ import annotations
 
@@ -277,8 +273,7 @@ def _prove_vector(tensor: Tensor, width: int) -> None:
 
 
 def _consists_of_runs(tensor: Tensor, width: int) -> bool:
-    """Whether a tensor visibly consists of runs of ``width`` elements that begin at multiples of
-    ``width``."""
+    """Whether a tensor visibly consists of runs of ``width`` elements at multiples of it."""
     layout, starts = tensor.layout, [tensor.engine.offset]
     if isinstance(layout, ComposedLayout):
         if not isinstance(layout.outer, Swizzle) or 1 << layout.outer.base < width:

@@ -1,10 +1,7 @@
 """Tiles whose rows begin anywhere in words of 4 bytes, copied by the words that cover them.
 
-Elements of 2 bytes in rows of an odd pitch begin at words in every other row. Two rows together are
-whole words, so the words that cover a tile are a layout too, in which rows come in pairs:
-``(word, (2, pair))``. In shared memory a row keeps the place in its first word that it has in
-global memory, so that asynchronous copies move words; what loads fragments knows how early that
-word begins.
+Two rows of 2-byte elements are whole words, so covering words are a layout, ``(word, (2, pair))``.
+A row keeps its place in its first word in shared memory, so that asynchronous copies move words.
 """
 
 from __future__ import annotations
@@ -222,8 +219,7 @@ class CoveredTiles:
         return self.run // _PACKED + _APART
 
     def _counted(self, word: int, even: IntLike, odd: IntLike) -> Tensor:
-        """Numbers in the modes of :attr:`words`: of even rows and of odd ones, and ``word`` more
-        from a word to the next."""
+        """Numbers in the modes of :attr:`words`, ``word`` more from a word to the next."""
         words, rows, tiles = self.words.layout.shape
         return Tensor(counting_iterator(even),
                       make_layout(Layout(words, word), Layout(rows, (odd - even, 0)),

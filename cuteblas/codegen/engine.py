@@ -1,8 +1,6 @@
-"""Engines of the generator's tensors: typed pointers into global, shared and register memory.
+"""Typed pointers into global, shared and register memory: engines of the generator's tensors.
 
-A :class:`~cuteblas.layout.Tensor` is an engine and a layout. Slicing a tensor adds an offset to its
-engine; indexing it gives an :class:`Element`, which is a value and has an address. Offsets are
-symbolic integers, so an address is never written by hand.
+Slicing a tensor adds a symbolic offset to its engine; indexing it gives an :class:`Element`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and
-memory, and the code for it.
+"""Epilogues as typed expression graphs, from a traced function or by hand, and the code for them.
 
-A graph is typed data. It comes from tracing a Python function (:mod:`cuteblas.functions.epilogues`)
-or is written by hand, and it is part of a kernel's source, so that no two graphs ever share a
-compiled kernel.
+A graph is part of a kernel's source, so that no two graphs ever share a compiled kernel.
 """
 
 from __future__ import annotations
@@ -22,15 +19,12 @@ from .values import Rendered, Term, Value, complex_of, rendered
 __all__ = ["FUNCTIONS", "LEAVES", "EpilogueGraph", "Node", "emit", "epilogue_role", "literal"]
 
 LEAVES = ("acc", "c", "alpha", "beta", "operand", "scalar", "constant")
-"""Nodes without arguments: the sum, the element of C before, both scalars of the product, an
-element of an operand that is laid out over C, a number that each call supplies, a number of the
-graph."""
+"""Nodes without arguments; an operand is laid out over C, a scalar is supplied by each call."""
 
 FUNCTIONS: dict[str, int] = {"add": 2, "cast": 1,
                              **{row.name: len(row.parameters) for row in INTRINSICS.values()
                                 if row.cuda == "values" and not row.of}}
-"""Functions of a graph, under NumPy's names, and how many arguments they take. Types are those of
-the rows of the table."""
+"""Functions of a graph, under NumPy's names, and how many arguments they take."""
 
 _LONGEST_TEXT = 400                     # a value that is used twice is spelled out twice
 

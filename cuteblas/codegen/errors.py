@@ -1,5 +1,3 @@
-"""Errors of the generator."""
-
 __all__ = ["CodegenError"]
 
 

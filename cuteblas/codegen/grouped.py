@@ -1,9 +1,7 @@
-"""Kernels for many problems at once: what otherwise are parameters are words of a table in device
-memory, a row for each problem.
+"""Kernels for many problems at once: parameters are words of a table, a row for each problem.
 
-The table is an array of 64-bit words: first, for each problem, the number of blocks before its own
-(the rest of a power of two is filled with a number that no block reaches), then the rows. A block
-finds its problem by bisection.
+Before the rows stand, for each problem, the number of blocks before its own, filled up to a power
+of two with a number that no block reaches: a block finds its problem by bisection.
 """
 
 from __future__ import annotations
@@ -105,7 +103,6 @@ class TableBuilder(KernelBuilder):
         self._block_index = f"static_cast<{self._int}>(block_of_all - {before(0).c})"
 
     def _pass(self, param: Param) -> None:
-        """An address in the row, or of a number in the row, or an integer in the row."""
         if self._row is None:
             super()._pass(param)
             return
@@ -127,14 +124,12 @@ class TableBuilder(KernelBuilder):
         return replace(super().build(), row=tuple(self._members))
 
     def _member(self, member: Param) -> Element:
-        """Where a new member of the row stands."""
         self._members.append(member)
         offsets, _words = word_offsets(self._members)
         assert self._row is not None
         return self._row(offsets[-1])
 
     def _word(self, name: str, member: Element) -> Term:
-        """A word that is loaded."""
         return self.load(self.declare(f"{name}_word", "int64"), member)
 
 

@@ -1,12 +1,8 @@
-"""The device functions that kernels call: one row for each, with its types, where it runs, and
-where its two texts stand.
+"""The device functions that kernels call: a row for each, with types and where its texts stand.
 
-A row is a signature in the words of :mod:`~cuteblas._dtypes`. ``T*`` is an address, ``T&``
-something that is written, ``T[]`` all of a fragment; a capital letter alone is a type that is
-deduced from the arguments; those in ``<...>`` are template arguments of the call; ``?`` marks what
-may be left out. The builder checks a call against the row, spells it and records it
-(:meth:`~cuteblas.codegen.builder.KernelBuilder.call`): from what a kernel uses follow its prelude
-and whether it waits.
+In a signature, ``T*`` is an address, ``T&`` is written, ``T[]`` is all of a fragment; a capital
+letter alone is deduced, ``<...>`` are template arguments, and ``?`` may be left out. From the
+calls of a kernel follow its prelude and whether it waits.
 """
 
 from __future__ import annotations
@@ -27,8 +23,7 @@ __all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrin
            "result_of"]
 
 Argument: TypeAlias = Operand | Tensor | Pointer | str
-"""What a call is given: a value; for an address an element, a variable or a pointer; for all of a
-fragment a tensor; the name of a tensor map."""
+"""A value; for an address an element, a variable or a pointer; a fragment; a tensor map's name."""
 
 
 @dataclass(frozen=True)
@@ -429,7 +424,6 @@ INTRINSICS = {
         ),
     )
 }
-"""Every function, by name."""
 
 _BUILT_ON = {"wgmma": "hopper"}
 """Parts of the prelude that others declare."""

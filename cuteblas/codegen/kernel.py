@@ -1,5 +1,4 @@
-"""What the generator produces: the source of one kernel and everything needed to compile and launch
-it."""
+"""The source of one kernel, and everything needed to compile and launch it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Warp-level tensor cores for the builder: ``mma.sync`` atoms as data, warps tiled over a block,
-``ldmatrix``, operand tiles.
+"""Warp-level tensor cores: ``mma.sync`` atoms as data, warps tiled over a block, ``ldmatrix``.
 
-An atom is its thread-value layouts. Everything else follows from them by composition: which
-elements a thread of a block multiplies, which row of shared memory each lane passes to
-``ldmatrix``, and which part of C a thread has.
+An atom is its thread-value layouts; a thread's elements and ``ldmatrix`` rows follow from them.
 """
 
 from __future__ import annotations
@@ -147,13 +144,11 @@ class MmaAtom(Pictured):
 
 def _atom(element: str, accumulator: str, shape: tuple[int, int, int], arch: str, together: int = 0,
           columns: tuple[int, int] = (2, 1)) -> MmaAtom:
-    """The atom of a shape. All follow one pattern.
-
-    A lane holds, of A and B, what is at row ``lane / 4`` in one register, or in so many
-    ``together``, at ``k = lane % 4`` of them; then 8 rows further; then 4 further along k. Of C it
-    holds pairs along n: the instruction's columns ``2 (lane % 4)`` and the next are ``columns``
-    apart in C, from lane to lane and in a pair, and so are the rows of B.
-    """
+    """The atom of a shape."""
+    # A lane holds, of A and B, what is at row ``lane / 4`` in one register, or in so many
+    # ``together``, at ``k = lane % 4`` of them; then 8 rows further; then 4 further along k. Of C
+    # it holds pairs along n: the instruction's columns ``2 (lane % 4)`` and the next are
+    # ``columns`` apart in C, from lane to lane and in a pair, and so are the rows of B.
     m, n, k = shape
     packed = together or max(1, _WORD_BYTES // dtype(element).bytes)
     lanes, pair = columns
@@ -183,15 +178,13 @@ MMA_ATOMS = (
 """The best atom of a type on an architecture comes first."""
 
 UNSIGNED_BYTES = _atom("uint8", "int32", (16, 8, 32), "sm_80")
-"""Bytes from 0 to 255, whose sums NumPy's products of uint8 do not have: for kernels that ask for
-it."""
+"""Bytes from 0 to 255, for kernels that ask for it: NumPy's uint8 has other sums."""
 
 SPLIT_ATOMS = (
     _atom("float32", "float32", (16, 8, 16), "sm_80", together=2),
     _atom("complex64", "complex64", (16, 8, 8), "sm_80"),
 )
-"""Those of elements that are split into bfloat16: less range than the type has
-(:class:`RegisterPlanes`)."""
+"""Atoms of elements that are split into bfloat16, with less range than the type has."""
 
 
 def _best(atoms: tuple[MmaAtom, ...], element: str, arch: str) -> MmaAtom | None:
@@ -321,8 +314,7 @@ class WarpMma(Partitions):
                            make_layout(tv[1], Layout(self.atoms, (atom_m, atom_n * tile_m))))
 
     def _operand(self, mode: int) -> Layout:
-        """((lane, warp m, warp n), (atom value, atom)) -> position in the (M, k) or (N, k) tile;
-        warps of the other mode share."""
+        """((lane, warp m, warp n), (atom value, atom)) -> position along M or N, and k."""
         rows, (of_warp, of_atom) = self.tile[mode], self._steps(mode)
         tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (self.atom.shape[mode], self.depth), rows)
         warps = tuple(of_warp if i == mode else 0 for i in range(2))

@@ -1,16 +1,8 @@
-"""Nested modes seen through flat coordinates: the place of an element of a tensor contraction's
-"matrix".
+"""Nested modes seen through flat coordinates: the elements of a tensor contraction's "matrix".
 
-A matrix whose modes are nested, such as (M, K) = ((M0,M1),K), is tiled and partitioned through flat
-coordinates (m, k): it is the composed layout ``nested o coordinate o identity``, whose inner part
-has basis strides, like a predicate's. The offset of an element then is ``nested((m, k))``:
-divisions and remainders by run-time extents. A main loop cannot afford those for every element, and
-need not: the offset is a sum over the modes, and along M a thread's elements are the same in every
-step.
-
-:func:`tabulated` makes that visible. Of each mode of the matrix, the part of the offset that
-depends on static extents alone is either linear, provably, and becomes an ordinary stride, or is
-evaluated once into an array in registers.
+An offset is ``nested((m, k))``, with divisions by run-time extents, too slow for a main loop.
+:func:`tabulated` splits it by mode: what depends on static extents alone becomes a stride where it
+is provably linear, else an array in registers that is evaluated once.
 """
 
 from __future__ import annotations
@@ -73,8 +65,7 @@ def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class _Sum:
-    """``(x, y, ..., linear) -> f(x) + g(y) + ... + linear``, a function for each mode that has
-    one."""
+    """``(x, y, ..., linear) -> f(x) + g(y) + ... + linear``, a function for some modes."""
 
     functions: tuple[Callable[[IntLike], IntLike] | None, ...]
 
@@ -153,8 +144,7 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
 
 
 class _Leaf:
-    """A leaf of the inner layout; perhaps split into a run, along which offsets are linear, and the
-    rest."""
+    """A leaf of the inner layout, perhaps split into a linear run and the rest."""
 
     def __init__(self, extent: IntLike, stride: Any):
         self.extent, self.stride = extent, stride
@@ -162,22 +152,18 @@ class _Leaf:
 
     @property
     def step(self) -> IntLike:
-        """The integer of the stride."""
         return self.stride.value
 
     @property
     def full_shape(self) -> Any:
-        """The shape, run first."""
         return self.extent if self.run is None else (self.run[0], self.extent)
 
     @property
     def full_stride(self) -> Any:
-        """The strides, run first."""
         return self.stride if self.run is None else (self.run[1], self.stride)
 
     def split_linear_run(self, part: Layout, others: IntLike, linear: int) -> None:
-        """Split off the longest run along which the nested mode provably grows by a constant,
-        whatever the other leaves are."""
+        """Split off the longest run along which the nested mode provably grows by a constant."""
         if not isinstance(self.extent, int):
             return
         for run in range(self.extent, 1, -1):
@@ -202,8 +188,7 @@ def _linear_step(part: Layout, start: IntLike, extent: int, stride: IntLike) -> 
 
 def _table(k: KernelBuilder, name: str, part: Layout, first: IntLike,
            table: Layout) -> Callable[[IntLike], IntLike]:
-    """Write an array of offsets along one mode; returns the function from an entry's number to its
-    value."""
+    """Write an array of offsets along one mode; return the function from an entry's number."""
     def value(i: IntLike) -> IntLike:
         return part(first + table(i))
 

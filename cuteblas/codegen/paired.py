@@ -1,5 +1,4 @@
-"""Two launches of one kernel as one: every parameter is there twice, and a block takes those of the
-launch that it belongs to."""
+"""Two launches of one kernel as one: a block takes the parameters of the launch it belongs to."""
 
 from __future__ import annotations
 

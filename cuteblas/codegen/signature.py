@@ -1,11 +1,7 @@
-"""What a kernel is given: every tensor is declared once, and a plan's values find their parameters
-by the names declared here.
+"""What a kernel is given: tensors are declared once, and a plan's values find parameters by name.
 
-Declaring a :class:`TensorParam` makes the parameters that its layout needs (address or tensor map,
-extents, strides) and the :class:`GlobalTensor` that a kernel works on. The finished kernel's
-:class:`Signature` then takes a :class:`View` for each tensor, the extents and the other numbers by
-name, and puts them into the order of the parameters; what is missing or unknown is an error where
-the plan is made.
+A :class:`TensorParam` declares the parameters of its layout; the kernel's :class:`Signature` puts
+a plan's values into their order. What is missing or unknown is an error in planning.
 """
 
 from __future__ import annotations
@@ -335,8 +331,7 @@ def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", 
 
     def of_mode(name: str, mode: str, part: Part, lowest: int | None,
                 first: int | None = None) -> Nested:
-        """A parameter, or one for each of the modes that are nested in a mode; the first may be
-        known."""
+        """A parameter, or one for each of the modes nested in a mode; the first may be known."""
         if (count := counts.get(mode, 1)) == 1:
             return integer(name, part, lowest) if first is None else first
         rest = part.multiple if part.kind == "stride" else 1
@@ -502,7 +497,6 @@ class Signature:
         return (found[leaf or 0] if isinstance(found, tuple) else found) <= 1
 
     def _argument(self, param: Param, part: Part, values: Mapping[str, Any]) -> Any:
-        """What one parameter takes of the value of its name."""
         value = values[part.of]
         match part.kind:
             case "address":
@@ -525,7 +519,6 @@ class Signature:
                           *(f"  {line}" for name in self.names for line in self._lines(name))])
 
     def _lines(self, name: str) -> Iterable[str]:
-        """What is said of one name."""
         params = [(self.params[at], self.parts[at]) for at in self.names[name]]
         if (tensor := self.tensors.get(name)) is not None:
             strides = [next((q.name for q, part in params if part.kind == "stride" and part.at == at

@@ -1,5 +1,4 @@
-"""Layouts of tiles in shared memory with the swizzles that the hardware knows, which TMA and
-``wgmma`` share."""
+"""Layouts of tiles with the hardware's swizzles, which TMA and ``wgmma`` share."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Tiled copies and tiled matrix multiplications: the elements of each thread, as thread-value
-layouts.
+"""Tiled copies and matrix products: the elements of each thread, as thread-value layouts.
 
-A thread-value layout maps (thread, value) to a position in a tile, counted colexicographically.
-Composing a tile of a tensor with it and slicing out a thread gives that thread's part: a tensor of
-shape ``(values, rest...)`` whose rest modes repeat the tile. The layouts are checked once, when
-they are made: every position of the tile is covered exactly once.
+Such a layout maps (thread, value) to a position in a tile, colexicographically. It is composed
+with a tile and sliced by a thread: ``(values, rest...)``. Every position is covered exactly once.
 """
 
 from __future__ import annotations
@@ -253,8 +250,7 @@ class TiledMma(TiledCopy, Partitions):
         return self.tv
 
     def _operand(self, mode: int) -> Layout:
-        """``((thread), (values, 1))`` -> position along M (``mode`` 0) or N (``mode`` 1): the
-        thread's coordinate, projected, so that threads along the other mode share values."""
+        """``((thread), (values, 1))`` -> position along M (0) or N (1)."""
         extents = tuple(size(self.threads[i]) for i in range(2))
         coordinate = composition(Layout(extents, (E(0), E(1))), right_inverse(self.threads))
         shape, stride = flatten(coordinate.shape), flatten(coordinate.stride)

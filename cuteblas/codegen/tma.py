@@ -1,5 +1,4 @@
-"""Copies by the tensor memory accelerator: boxes derived from the layout of a tile in shared
-memory, and what moves them."""
+"""Copies by the tensor memory accelerator, in boxes derived from a tile's shared memory layout."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class TmaBox:
 
     @cached_property
     def _modes(self) -> list[tuple[int, int, int, int]]:
-        """(stride in shared memory, extent, tile mode, step in that mode) of every flat mode, by
-        stride."""
+        """(stride in shared memory, extent, tile mode, step in it) of flat modes, by stride."""
         modes = []
         for which in range(self.layout.rank):
             mode = coalesce(self.layout.inner[which])
@@ -81,8 +79,7 @@ class TmaBox:
 
     @cached_property
     def _flat(self) -> int:
-        """How many flat modes make the box: as long as each is the dense part of another mode of
-        the tile."""
+        """Flat modes that make the box: each the dense part of another mode of the tile."""
         seen: set[int] = set()
         for i, (_, _, which, step) in enumerate(self._modes):
             if which in seen or step != 1:

@@ -1,8 +1,7 @@
-"""Values of kernels: C++ expressions that know their type and the device functions in them.
+"""Values of kernels: C++ expressions that know their type and their device functions.
 
-Numbers of Python take the type of what they are put beside. Index expressions
-(:mod:`~cuteblas.layout.symbolic`) are integers of any type. Two values of different types do not
-mix: one is converted first.
+Numbers of Python take the other operand's type, index expressions are integers of any type. Values
+of two types do not mix: one is converted first.
 """
 
 from __future__ import annotations
@@ -162,7 +161,6 @@ class Value:
 
 
 Operand: TypeAlias = Value | Condition | int | float
-"""What stands beside a value."""
 
 
 @dataclass(frozen=True, eq=False)

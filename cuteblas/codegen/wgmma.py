@@ -1,8 +1,5 @@
-"""Matrix multiplications by warpgroups: atoms, and descriptors of operands in shared memory.
-
-Descriptors are derived from the swizzled layout of the tile and checked against the hardware's
-canonical layouts, coordinate by coordinate.
-"""
+"""Matrix products by warpgroups: atoms, and descriptors of operands in shared memory, which are
+derived from the swizzled layout of a tile and checked against the hardware's canonical layouts."""
 
 from __future__ import annotations
 
@@ -403,8 +400,7 @@ class WgmmaRegisterMma(Partitions):
 
     @property
     def _eight(self) -> tuple[tuple, tuple, int]:
-        """Rows of A that rows 0 to 7 of a warp's instruction are, shape and stride, and how far the
-        other 8 are from them."""
+        """Rows of A for a warp's rows 0 to 7, (shape, stride), and the distance of the rest."""
         return ((2, 4), (4, 1), 8) if self.k_major else ((8,), (2,), 1)
 
     @property

@@ -1,11 +1,7 @@
-"""The tasks of a graph: products of chunks that are added to the sum so far, sums of sums, and
-joined chunks.
+"""The tasks of a graph: products of chunks added to a sum, sums of sums, and joined chunks.
 
-Results are the same wherever a task runs. What would make a difference is settled here: a chunk
-that came from another worker is contiguous and may begin anywhere, so all are made contiguous and
-aligned; and an array times its own transpose, which BLAS and our kernels compute in another way
-than two arrays, is that if the graph has it twice, and not if two chunks happen to share memory. No
-task writes into what another one has computed.
+Results do not depend on where a task runs: all chunks are contiguous and aligned, and an array
+times its own transpose is that if the graph has it twice. No task writes into another's result.
 """
 
 from __future__ import annotations
@@ -33,27 +29,9 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {"einsum": einsum, "matmul": matm
 
 @dataclass(frozen=True)
 class Term:
-    """A product of chunks that is added to the sum so far.
-
-    Attributes
-    ----------
-    function : str
-        ``"matmul"``, ``"tensordot"`` or ``"einsum"``.
-    arguments : tuple of (str, object)
-        The arguments besides operands and precision: ``axes``, ``subscripts``, ...
-    dtype, sums : str
-        Types of the result, and of sums until they are rounded to it.
-    precision, backend : str or None
-        As in :func:`cuteblas.matmul` and :func:`cuteblas.backend`.
-    conj : bool
-        Whether the first chunk is conjugated.
-    alone : bool
-        Whether there is one term, so that nothing is summed outside of the function itself.
-    last : bool
-        Whether the sum is complete.
-    operands : tuple of int, optional
-        Which chunk each operand is, if one of them is several.
-    """
+    """A product of chunks that is added to the sum so far. ``arguments`` are others than operands;
+    ``sums`` is the type until the ``last`` one; ``alone``: nothing is summed outside of the
+    function; ``operands`` number the chunks."""
 
     function: str
     arguments: tuple[tuple[str, Any], ...]
@@ -102,8 +80,7 @@ _running = local()
 
 
 def _keep_pace() -> None:
-    """Wait until few tasks are launched ahead of the GPU. A chunk that another worker asks for
-    follows all that has been launched, and Dask plans with the time that tasks take."""
+    """Wait until few tasks are ahead of the GPU: others' chunks follow, and Dask times them."""
     import cupy
 
     if not hasattr(_running, "events"):
@@ -152,8 +129,7 @@ def _sum(before: Any, product: Any) -> Any:
 
 
 def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
-    """The sum so far and a product by one kernel on a GPU; ``None`` if it is not a product of
-    matrices of a type that BLAS has."""
+    """The sum and a product by one kernel; ``None`` if BLAS has no such product or type."""
     if any(kind_of(x) != "cupy" for x in arrays) or (matrices := _matrices(term, arrays)) is None:
         return None
     from ..blas import gemm
@@ -173,7 +149,6 @@ def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
 
 
 def _matrices(term: Term, arrays: Sequence[Any]) -> tuple[Any, Any] | None:
-    """A product of matrices, or of stacks of them; ``None`` if it is another one."""
     if term.function == "einsum" or any(x.ndim < 2 for x in arrays):
         return None
     a, b = arrays
@@ -196,8 +171,7 @@ def add(*sums: Any, dtype: str | None = None) -> Any:
 
 
 def mirrored(chunk: Any, conj: bool) -> Any:
-    """The chunk on the other side of the diagonal of a Gram matrix: a view, if it is not
-    complex."""
+    """The chunk beyond a Gram matrix's diagonal: a view, if it is not complex."""
     return chunk.conj().T if conj else chunk.T
 
 

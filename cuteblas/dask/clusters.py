@@ -18,8 +18,7 @@ except ImportError:                     # dask[array] alone: schedulers of this 
 __all__ = ["GPUCluster"]
 
 _OFFLOAD = "DASK_DISTRIBUTED__COMM__OFFLOAD"
-"""The size from which a worker reads messages in a separate thread; distributed reads it when it is
-imported."""
+"""The message size for a separate thread, which distributed reads when it is imported."""
 
 
 class _Keeper(Nanny):

@@ -1,8 +1,7 @@
-"""CuPy arrays from one process of this host to another by a copy between their GPUs.
+"""CuPy arrays from one process to another by a copy between their GPUs.
 
-Dask's message has the address of a socket and a random token. The receiver asks there for CUDA's
-handle of the memory, copies from it, and confirms the copy: until then the sender holds the array.
-If a GPU does not reach the memory of the other one, the elements follow through the socket.
+Dask's message has a socket's address and a token. The receiver asks for CUDA's handle, copies, and
+confirms; without access between GPUs, the elements follow through the socket.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from ..engines.counters import tally
 __all__ = ["MESSAGE_BYTES", "Memory", "Offers", "fetch", "offers", "possible"]
 
 MESSAGE_BYTES = 1 << 16
-"""Length of a message that offers an array: workers read so long a message in a separate thread,
-which may wait."""
+"""Length of an offer: workers read such messages in a separate thread, which may wait."""
 _TOKEN_BYTES = 16
 _SECONDS = 300.0                        # that an array is held for somebody who does not ask
 _PATIENCE = 60.0                        # seconds that one waits for the other
@@ -54,8 +52,7 @@ class Memory:
         self._mapped: dict[bytes, int] = {}             # memory of other processes
 
     def handle_of(self, x: Any) -> tuple[bytes, int]:
-        """The handle of the allocation in which an array is, all of whose elements are there, and
-        where in it the array begins."""
+        """The handle of an array's allocation, all elements there, and the array's offset."""
         from ..runtime.errors import check, require
 
         driver = require("cuda.bindings.driver")
@@ -65,12 +62,10 @@ class Memory:
             return self._cupy.cuda.runtime.ipcGetMemHandle(base), x.data.ptr - base
 
     def on_host(self, x: Any) -> np.ndarray:
-        """A contiguous array's bytes."""
         with x.device:
             return self._cupy.asnumpy(x.ravel(order="K")).view(np.uint8)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """A new array."""
         return self._cupy.empty(shape, dtype)
 
     def copy(self, x: Any, handle: bytes, offset: int) -> None:
@@ -94,13 +89,7 @@ class Memory:
 
 
 class Offers:
-    """The arrays that this process holds for others, and a thread that hands them out.
-
-    Parameters
-    ----------
-    memory : Memory
-        Calls to CUDA.
-    """
+    """The arrays that this process holds for others, and a thread that hands them out."""
 
     def __init__(self, memory: Any):
         self._memory, self._lock = memory, surviving(Lock())
@@ -114,7 +103,7 @@ class Offers:
         Thread(target=self._listen, args=(waiting,), name="cuteblas-offers", daemon=True).start()
 
     def add(self, x: Any) -> bytes:
-        """Hold an array until it is fetched; the message, which begins with its token."""
+        """Hold an array until it is fetched; the message begins with its token."""
         token, now = token_bytes(_TOKEN_BYTES), monotonic()
         with self._lock:
             for old in [old for old, (_x, since) in self._held.items() if now - since > _SECONDS]:
@@ -123,12 +112,10 @@ class Offers:
         return token.ljust(MESSAGE_BYTES, b"\0")
 
     def __len__(self) -> int:
-        """How many arrays are held."""
         return len(self._held)
 
     def _listen(self, waiting: BaseSelector) -> None:
-        """Start a thread for each connection that sends the token of an array. Of too many idle
-        ones the oldest is closed."""
+        """Start a thread for each connection; of too many idle ones the oldest is closed."""
         while True:
             try:
                 for key, _events in waiting.select():
@@ -145,7 +132,6 @@ class Offers:
                 sleep(_BREATH)
 
     def _hear(self, connection: Any) -> None:
-        """Answer a connection that sends the token of a held array."""
         # an unknown token, a closed connection, too many threads
         with suppress(KeyError, OSError, RuntimeError):
             token = connection.recv(_TOKEN_BYTES, socket.MSG_DONTWAIT)
@@ -233,7 +219,6 @@ forget_in_children(_made.clear)
 
 
 def offers() -> Offers:
-    """The offers of this process."""
     with _making:
         if not _made:
             _made.append(Offers(Memory()))

@@ -1,11 +1,8 @@
 """Products of Dask arrays whose sums over chunks do not depend on who computes what, or when.
 
-Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each
-task adds one product to what was summed before it, so that a chunk of the operands is needed by one
-task at a time, and there is one partial sum in place of one product for each chunk of K. Where the
-result has few chunks, each sum is cut into a number of such chains, of four terms at least, that
-depends on the numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``)
-have the chunks on one side of the diagonal computed.
+Each task adds one product to the sum so far, in the order of chunks. Where the result has few
+chunks, a sum is cut into chains of at least four terms, by numbers of chunks alone, whose ends are
+added in groups. Gram matrices have one side of the diagonal computed.
 """
 
 from __future__ import annotations
@@ -38,7 +35,6 @@ from .chunks import Term, add, mirrored
 __all__ = ["DASKS", "einsum", "matmul", "tensordot"]
 
 DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
-"""Dask's own functions."""
 
 _CHAINS = 64      # of partial sums that may be computed at the same time at least, if there are so
                   # many
@@ -213,8 +209,7 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every
 
 def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]],
                    outputs: str) -> list[tuple[Array, tuple[str, ...]]]:
-    """The operands, cut so that chunks of the result have no more elements than the largest of
-    theirs, with Dask's tolerance."""
+    """The operands, cut so that result chunks are no larger than theirs, with Dask's tolerance."""
     terms = list(zip(arrays, names, strict=True))
     if len(arrays) < 2 or not outputs or any(np.isnan(n) for x in arrays for n in x.shape):
         return terms
@@ -238,7 +233,6 @@ def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]],
 
 # -- graphs ----------------------------------------------------------------------------------------
 def _settings() -> tuple[Any, Any]:
-    """The precision and the backend of Dask's configuration when a product is built."""
     precision, backend = (dask.config.get(f"cuteblas.{name}", None)
                           for name in ("precision", "backend"))
     if precision is not None:
@@ -255,25 +249,8 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...],
                  terms: Sequence[tuple[Array, tuple[str, ...]]], out: tuple[str, ...],
                  chunks_by: str | None = None, conj: bool = False,
                  symmetric: bool = False) -> Array:
-    """A sum of products of chunks, for each chunk of the result.
-
-    Parameters
-    ----------
-    function : str
-        The function on whose account it is counted.
-    arguments : tuple of (str, object)
-        As in a :class:`~cuteblas.dask.chunks.Term`.
-    terms : sequence of (Array, tuple of str)
-        The operands, and the index of each axis.
-    out : tuple of str
-        The indices of the result.
-    chunks_by : str, optional
-        The function of chunks, if it is another one.
-    conj : bool
-        Whether the first operand is conjugated.
-    symmetric : bool
-        Whether the result is a matrix that equals its own transpose, or conjugate transpose.
-    """
+    """A sum of products of chunks, for each chunk of the result; ``symmetric`` equals its
+    (conjugate) transpose."""
     precision, backend = _settings()
     extents, arrays = unify_chunks(*(x for term in terms for x in term), warn=False)
     inputs = [indices for _x, indices in terms]
@@ -366,8 +343,7 @@ def _by_dask(function: str, reason: str, *operands: Any, **arguments: Any) -> Ar
 
 
 def _gram(a: Array, b: Array) -> tuple[Array, int, bool] | None:
-    """The array x, its summed axis, and whether the first factor is conjugated, if a product is
-    ``x.T @ x``, ``x.conj().T @ x`` or ``x @ x.T``: names say what an array is computed from."""
+    """The array x, its summed axis, and the first factor's conjugation, of ``x.T @ x``."""
     if a.shape[::-1] != b.shape or a.chunks[::-1] != b.chunks:
         return None
     if b.T.name == a.name:

@@ -1,4 +1,4 @@
-"""Choose the products of Dask arrays: :func:`install` and :func:`uninstall`."""
+"""Choose the products of Dask arrays."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def install() -> None:
 
 
 def _register_cupy() -> None:
-    """Register Dask's functions of CuPy arrays, and ours instead of some of them."""
     import cupy
 
     backends.register_cupy()

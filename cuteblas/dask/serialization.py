@@ -1,5 +1,4 @@
-"""Serialise our arrays and CuPy's for Dask's workers, without copying contiguous memory; GPUs of a
-host copy from each other."""
+"""Our arrays and CuPy's between Dask's workers, without copies; GPUs of a host copy directly."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def _register(serialize: Any, deserialize: Any) -> None:
 @dask_serialize.register_lazy("cupy")
 @dask_deserialize.register_lazy("cupy")
 def _register_cupy() -> None:
-    """CuPy's arrays are moved by distributed if RMM is installed, else through the host into memory
-    of CuPy's pool."""
+    """Let distributed move CuPy's arrays if RMM is installed, else move them through the host."""
     with suppress(ImportError):
         import_module("distributed.protocol.cupy")
     if find_spec("rmm") is None:
@@ -59,7 +57,6 @@ def _register_cupy() -> None:
 
 
 def _from_a_gpu(x: Any, context: Any = None) -> tuple[dict[str, Any], list[Any]]:
-    """A CuPy array as an offer of its memory to a process of this host, or as bytes of the host."""
     if not (x.flags.c_contiguous or x.flags.f_contiguous):
         x = ascontiguousarray(x)
     turned = not x.flags.c_contiguous

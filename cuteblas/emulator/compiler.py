@@ -96,8 +96,7 @@ def _install_command() -> str:
 
 @cache
 def _machine_flags() -> tuple[str, ...]:
-    """Instruction sets of this processor that matter: fused multiply-add in one instruction, and
-    wide integers for wgmma."""
+    """Instruction sets that matter: fused multiply-add, and wide integers for wgmma."""
     try:
         facts = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
@@ -113,19 +112,7 @@ def _header_digest(names: tuple[str, ...]) -> str:
 
 def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
           flags: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """Compile a C++ source into a shared library and load it.
-
-    Parameters
-    ----------
-    source : str
-        The translation unit; it may include the package's headers.
-    what : str
-        What is compiled, in words.
-    headers : tuple of str
-        The headers that the library depends on.
-    flags : tuple of str
-        More of the compiler's.
-    """
+    """Compile a C++ source, with the package's headers, into a shared library and load it."""
     reason = why_unavailable()
     found = _compiler()
     if reason is not None or found is None:
@@ -144,7 +131,6 @@ def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
 
 
 def _compile(command: list[str], source: str, what: str) -> bytes:
-    """The library that the compiler makes of a source."""
     try:
         with TemporaryDirectory(prefix="cuteblas-", ignore_cleanup_errors=True) as place:
             library = Path(place, "library.so")
@@ -161,9 +147,8 @@ def _compile(command: list[str], source: str, what: str) -> bytes:
 
 
 def _load(data: bytes, what: str, key: str) -> ctypes.CDLL:
-    """Load a library from a file of this process alone, which nobody can change or remove
-    meanwhile. Where programs may not be in the folder of temporary files, that is in the cache. The
-    attribute ``kept`` is its path in the cache."""
+    """Load a library from a file that nobody else can change; ``kept`` is in the cache."""
+    # Where programs may not be in the folder of temporary files, the file is in the cache.
     for cached in (False, True):
         try:
             place = usable_folder("emulator") if cached else None
@@ -181,8 +166,7 @@ def _load(data: bytes, what: str, key: str) -> ctypes.CDLL:
 
 
 def _run(command: list[str], source: str, doing: str, seconds: float = inf) -> tuple[int, str, str]:
-    """Run the compiler on a source: its exit status and what it says. Whatever ends the waiting
-    (Ctrl-C) ends the compiler too."""
+    """The compiler's exit status and output; whatever ends the waiting (Ctrl-C) ends it too."""
     # A session of its own: the driver and the compilers that it starts end together.
     end = time.monotonic() + seconds
     with watched(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

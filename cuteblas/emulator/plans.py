@@ -1,5 +1,3 @@
-"""Running a whole plan in the emulator."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -85,8 +83,7 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
 
 
 def _workspace(nbytes: int) -> Pointer:
-    """Scratch memory, filled with ones bits (a NaN in every floating type); kernels read what they
-    have written."""
+    """Scratch memory of ones bits (NaNs), so that kernels read only what they have written."""
     storage = np.full(nbytes + _WORKSPACE_ALIGNMENT, 0xFF, np.uint8)
     start = -storage.ctypes.data % _WORKSPACE_ALIGNMENT
     return replace(pointer(storage[start:start + nbytes], writable=True),

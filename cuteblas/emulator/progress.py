@@ -1,5 +1,4 @@
-"""Progress of a long compilation or run of the emulator: one line on standard error if that is a
-terminal, erased at the end."""
+"""Progress of a long compilation or run: a line on a terminal's stderr, erased at the end."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ _ERASE = "\r\x1b[K"
 
 
 class _Line(threading.local):
-    """A thread's line: when the outermost ``watched`` block began, and whether anything has been
-    written."""
+    """When this thread's outermost ``watched`` block began, and whether anything was written."""
 
     began: float | None = None
     written = False
@@ -32,8 +30,7 @@ _line = _Line()
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Inside of it progress may be shown (:func:`show`); at the end of the outermost of these
-    blocks it is erased."""
+    """Let :func:`show` write; the end of the outermost block erases it."""
     if _line.began is not None:
         yield
         return
@@ -47,8 +44,7 @@ def watched() -> Iterator[None]:
 
 
 def show(text: str) -> None:
-    """Show what is being done and for how long, if standard error is a terminal and half a second
-    has passed."""
+    """Show what is done, on a terminal and after half a second."""
     if _line.began is None or (seconds := time.monotonic()
                                - _line.began) < _PATIENCE or not _on_terminal():
         return

@@ -1,8 +1,8 @@
-"""Work that a call begins and does not wait for: imports, the start of CUDA, planning,
-compilation."""
+"""Work that a call begins and does not wait for: imports, CUDA's start, planning, compilation."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,19 +19,13 @@ _PATIENCE = 0.25  # an overdue job is expected to take this part of its time so 
 _MOMENT = 2e-3    # seconds in which the caller goes on to NumPy, which needs no interpreter
 _TURN = 1e-4      # seconds after which a job lets a caller have the interpreter: a fiftieth of
                   # Python's own
+_FULL = 1 << 30   # collections of younger objects before one of all, which would keep the
+                  # interpreter for 20 ms while thousands of objects are being imported
 _LOOK = 0.02      # seconds after which a caller that waits asks anew how long it will take
 
 
 class Job:
-    """A call of a function in a thread of its own.
-
-    Parameters
-    ----------
-    work : callable
-        What to do.
-    expected : float
-        The seconds that this should take.
-    """
+    """A call of a function in its own thread; ``expected`` is the seconds that it should take."""
 
     def __init__(self, work: Callable[[], object], expected: float):
         self._work, self._expected, self._begun = work, expected, perf_counter()
@@ -52,16 +46,14 @@ class Job:
                 self._end.set()
 
     def done(self) -> bool:
-        """Whether the job has ended."""
         return self._end.is_set()
 
     def exception(self) -> BaseException | None:
-        """What ended it, when it has ended."""
         self._end.wait()
         return self._error
 
     def wait(self, most: float) -> float:
-        """Wait if it is expected to end within so many seconds; the seconds that this took."""
+        """Wait if the job should end within ``most`` seconds; return the seconds waited."""
         begin = now = perf_counter()
         end = begin + most
         while not self.done() and now + max(self._expected - (now - self._begun),
@@ -71,7 +63,6 @@ class Job:
         return now - begin
 
     def expect(self, seconds: float) -> None:
-        """Say that it will take so many seconds from now on."""
         self._expected = perf_counter() - self._begun + seconds
 
 
@@ -79,33 +70,32 @@ _here = local()
 
 
 def expect(seconds: float) -> None:
-    """Say how many seconds the job of this thread, if it is one, will take from now on."""
+    """Say how many seconds this thread's job, if it is one, will take from now on."""
     if (job := getattr(_here, "job", None)) is not None:
         job.expect(seconds)
 
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Let threads take turns with the interpreter often."""
+    """Let threads take turns with the interpreter often, and nobody collect all garbage."""
     global _running, _before
     with _lock:
         _running += 1
         if _running == 1:
-            _before = sys.getswitchinterval()
-            sys.setswitchinterval(min(_before, _TURN))
+            interval, threshold = _before = sys.getswitchinterval(), gc.get_threshold()
+            sys.setswitchinterval(min(interval, _TURN))
+            gc.set_threshold(*threshold[:2], _FULL)
     try:
         yield
     finally:
         with _lock:
             _running -= 1
-            # else the program has set its own meanwhile
-            if not _running and sys.getswitchinterval() <= _TURN:
-                sys.setswitchinterval(_before)
+            if not _running:
+                _restore()
 
 
 def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0) -> Job:
-    """Begin to call a function in another thread. The end of the program waits for it if it has
-    begun."""
+    """Begin to call a function in another thread, for which the end of the program waits."""
     job = Job(lambda: function(*arguments), expected)
     Thread(target=job.run, name=BACKGROUND).start()
     return job
@@ -114,13 +104,22 @@ def later(function: Callable[..., object], *arguments: Any, expected: float = 0.
 _turns = BoundedSemaphore(_MOST)
 _lock = surviving(Lock())               # of the two below
 _running = 0
-_before = 0.0                           # Python's interval
+_before = sys.getswitchinterval(), gc.get_threshold()
+
+
+def _restore() -> None:
+    """Give back Python's settings that the program has not changed meanwhile."""
+    interval, threshold = _before
+    if sys.getswitchinterval() <= _TURN:
+        sys.setswitchinterval(interval)
+    if gc.get_threshold()[2] == _FULL:
+        gc.set_threshold(*threshold)
 
 
 def _forget() -> None:
     global _turns, _running
     if _running:
-        sys.setswitchinterval(_before)
+        _restore()
     _turns, _running = BoundedSemaphore(_MOST), 0
 
 

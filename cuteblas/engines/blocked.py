@@ -1,10 +1,8 @@
-"""Copies on the host that arrange elements anew, by blocks that caches hold and in threads.
+"""Copies on the host that arrange elements anew, by blocks that caches hold, in threads.
 
-NumPy walks along the target: where neighbours in the target are far apart in the source, it reads a
-cache line for each element. A block is so small that its lines stay in the cache until all their
-elements have been read. Its addresses may meet in few sets of the cache and be in many pages, so it
-is first copied, row by row, to scratch memory in the order of the source. NumPy's copies release
-the GIL, so threads share the blocks.
+NumPy walks along the target, and reads a cache line for each element where source and target
+differ. A block's lines stay in the cache; if its addresses meet in few sets or many pages, it is
+first copied to scratch memory in the source's order. NumPy's copies release the GIL.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from .scratch import Scratch
 __all__ = ["LEAST", "WORDS", "Method", "copied", "copied_to", "method"]
 
 WORDS = "numpy: in blocks"
-"""What ``stats`` says of such a copy."""
+"""The name of such copies in ``stats``."""
 
 LEAST = 1 << 20                    # bytes; smaller arrays are NumPy's
 _KINDS = "biufcmM"                 # elements that are bytes and nothing else
@@ -52,8 +50,7 @@ _Mode = tuple[int, ...]                 # extent, and strides in the target and 
 
 
 def copied(a: np.ndarray, order: Any) -> np.ndarray | None:
-    """A copy of a plain array in an order, as ``numpy.copy`` makes it; ``None`` if NumPy's own is
-    as quick."""
+    """A copy of a plain array as ``numpy.copy`` makes it; ``None`` if NumPy's own is as quick."""
     if a.nbytes < LEAST or a.dtype.kind not in _KINDS:
         return None
     new = np.empty_like(a, order=order)
@@ -61,8 +58,7 @@ def copied(a: np.ndarray, order: Any) -> np.ndarray | None:
 
 
 def copied_to(dst: np.ndarray, src: np.ndarray) -> bool:
-    """``dst[...] = src`` of plain arrays of one shape and type that share no memory; ``False`` if
-    NumPy's copy is as quick, and nothing was done."""
+    """``dst[...] = src`` of plain arrays without overlap; ``False`` if NumPy is as quick."""
     found = method(dst.shape, dst.strides, src.strides, dst.dtype)
     if found is not None:
         found.run(dst, src)
@@ -71,20 +67,8 @@ def copied_to(dst: np.ndarray, src: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Method:
-    """How a copy is made.
-
-    Attributes
-    ----------
-    modes : tuple of (int, int, int)
-        Extents and strides on as few axes as possible, from the target's outermost to its innermost
-        one.
-    extents : tuple of int
-        Of a block.
-    staged : bool
-        Whether blocks go through scratch memory.
-    threads : int
-        How many share the blocks.
-    """
+    """How a copy is made: ``modes`` are (extent, strides) from the target's outermost; ``staged``
+    blocks of ``extents`` go through scratch memory."""
 
     modes: tuple[_Mode, ...]
     extents: tuple[int, ...]
@@ -92,7 +76,6 @@ class Method:
     threads: int
 
     def run(self, dst: np.ndarray, src: np.ndarray) -> None:
-        """``dst[...] = src``."""
         shape, *strides = zip(*self.modes, strict=True)
         x, y = (as_strided(array, shape, steps)
                 for array, steps in zip((dst, src), strides, strict=True))
@@ -117,7 +100,7 @@ class Method:
 
 def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int],
            dtype: np.dtype) -> Method | None:
-    """How an array of some strides is copied to one of others, in bytes; ``None`` if by NumPy."""
+    """How an array is copied between strides in bytes; ``None`` if by NumPy."""
     if prod(shape) * dtype.itemsize < LEAST or dtype.kind not in _KINDS:
         return None
     return _method(tuple(shape), tuple(dst), tuple(src), dtype.itemsize, _cores())
@@ -126,7 +109,7 @@ def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int],
 @lru_cache(maxsize=1024)
 def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], itemsize: int,
             cores: int) -> Method | None:
-    """The method of a copy on so many cores; ``None`` if NumPy makes it."""
+    """The method on so many cores; ``None`` if NumPy makes the copy."""
     nbytes = prod(shape) * itemsize
     from ..planning.problem import merged
 
@@ -145,8 +128,7 @@ def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], 
 
 
 def _misses(modes: Sequence[_Mode]) -> bool:
-    """Whether lines of the source leave the cache, or its pages the buffer of addresses, before
-    NumPy reads their next elements, which are along the first of these modes."""
+    """Whether source lines or pages leave caches before NumPy reads their next elements."""
     (_n, _dst, along), *between = [(n, dst, abs(src)) for n, dst, src in modes]
     if not between or along >= _LINE or between[-1][2] <= _LINE:      # smaller steps are read ahead
         return False
@@ -159,8 +141,7 @@ def _misses(modes: Sequence[_Mode]) -> bool:
 
 
 def _extents(modes: Sequence[_Mode], room: int) -> tuple[int, ...]:
-    """Of a block: neighbours in the target and neighbours in the source, and then whatever there is
-    room for."""
+    """Extents of a block: neighbours in target and source, then what there is room for."""
     extents = [1] * len(modes)
     for array in (1, 2):
         neighbours = _EXTENT
@@ -177,7 +158,6 @@ def _extents(modes: Sequence[_Mode], room: int) -> tuple[int, ...]:
 
 
 def _scratch(memory: Scratch, y: np.ndarray, extents: Sequence[int]) -> np.ndarray:
-    """An array for a block, in the order of the source."""
     axes = sorted(range(y.ndim), key=lambda axis: -abs(y.strides[axis]))
     shape = [extents[axis] for axis in axes]
     array = memory.array("block", (*shape[:-1], shape[-1] + _PAD // y.itemsize), y.dtype)
@@ -185,14 +165,12 @@ def _scratch(memory: Scratch, y: np.ndarray, extents: Sequence[int]) -> np.ndarr
 
 
 def _cores() -> int:
-    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _shared(work: Callable[[Iterator[_Index]], None], blocks: Iterator[_Index],
             threads: int) -> None:
-    """Work on all blocks in this thread and others, which end with it: when it is interrupted they
-    take no further block."""
+    """Work on all blocks in threads, which end with this one, by interruption too."""
     failed: list[BaseException] = []
 
     def help_out() -> None:

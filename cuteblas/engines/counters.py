@@ -15,12 +15,9 @@ _tallies: dict[tuple[str, str, str], Tally] = {}
 
 
 class Tally:
-    """A count that any thread may advance without a lock.
-
-    ``tick`` advances it: the ``__next__`` of an ``itertools.count``, one uninterrupted C call of
-    about 20 ns. Reading takes one value out of the sequence, which is deducted from the next
-    reading.
-    """
+    """A count that any thread may advance without a lock."""
+    # ``tick`` is the ``__next__`` of an ``itertools.count``, one uninterrupted C call of about 20
+    # ns. Reading takes one value out of the sequence, deducted from the next reading.
 
     __slots__ = ("_offset", "tick")
 
@@ -39,8 +36,7 @@ class Tally:
 
 @cache
 def tally(function: str, kind: str, detail: str) -> Tally:
-    """The one tally of that function for a route (``kind="calls"``) or a reason
-    (``kind="copies"``)."""
+    """The one tally of a function for a route (kind "calls") or a reason (kind "copies")."""
     with _lock:                             # threads that ask at the same time get the same one
         return _tallies.setdefault((function, kind, detail), Tally())
 

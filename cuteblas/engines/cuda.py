@@ -25,13 +25,7 @@ __all__ = ["CUDA", "Compiling", "Cuda", "current_device", "current_stream", "kee
 
 
 class Compiling(Exception):
-    """Kernels of a call are being compiled, and it does not wait for them.
-
-    Attributes
-    ----------
-    ready : Job
-        Ends when they are on the device, or with the reason why they are not.
-    """
+    """Kernels of a call are being compiled; ``ready`` ends when they are there, or fails."""
 
     def __init__(self, ready: Job):
         super().__init__("kernels are being compiled")
@@ -43,8 +37,7 @@ _waits: ContextVar[bool] = ContextVar("cuteblas_waits", default=True)
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Let calls end with :class:`Compiling` where kernels have to be compiled, until
-    :func:`wait_from_now_on`."""
+    """Let calls end with :class:`Compiling` instead of waiting, until :func:`wait_from_now_on`."""
     token = _waits.set(False)
     try:
         yield
@@ -53,8 +46,7 @@ def without_waiting() -> Iterator[None]:
 
 
 def wait_from_now_on() -> None:
-    """Let calls wait for compilation from now on, because something has been written that cannot be
-    taken back."""
+    """Let calls wait for compilation, because something was written that cannot be taken back."""
     _waits.set(True)
 
 
@@ -62,8 +54,7 @@ _spare: list[Callable[[int], Any]] = []
 
 
 def spare_memory(let_go: Callable[[int], Any]) -> None:
-    """Before CuPy's allocator gives up, let a function make room for so many bytes on the current
-    device, and say whether it did."""
+    """Let a function make room for so many bytes before CuPy's allocator gives up."""
     if let_go not in _spare:
         _spare.append(let_go)
     allocate = cupy.cuda.get_allocator()
@@ -83,10 +74,7 @@ def _allocated(allocate: Callable[[int], Any], nbytes: int) -> Any:
 
 @lru_cache(maxsize=4096)
 def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
-    """The function that launches a plan on the current device; it is compiled once.
-
-    It is a function of the addresses in the order of the problem's roles, of a stream's handle and
-    of scalars."""
+    """What launches a plan, given addresses (in the order of roles), stream and scalars."""
     from .. import runtime
     from ..runtime.loading import are_compiled
 
@@ -123,23 +111,19 @@ def _make_ready(make: Callable[[], Plan], ordinal: int) -> None:
 
 
 def current_stream() -> int:
-    """The handle of CuPy's current stream."""
     return cupy.cuda.get_current_stream().ptr
 
 
 def current_device() -> int:
-    """The ordinal of the current device."""
     return cupy.cuda.runtime.getDevice()
 
 
 @cache
 def several_devices() -> bool:
-    """Whether this machine has more than one device."""
     return cupy.cuda.runtime.getDeviceCount() > 1
 
 
 def on_device_of(x: Any) -> AbstractContextManager[Any]:
-    """Make the device of a CuPy array the current one."""
     return cupy.cuda.Device(x.data.device_id) if several_devices() and current_device() != x.data.device_id else _HERE
 
 
@@ -147,7 +131,7 @@ _HERE = nullcontext()
 
 
 def require_one_device(function: str, operands: Mapping[str, Any]) -> None:
-    """Refuse CuPy arrays of different devices, and CuPy arrays together with arrays on the host."""
+    """Refuse CuPy arrays of different devices, or beside arrays on the host."""
     (first, place), *others = ((f"{name} ({_name(x)})", _place(x)) for name, x in operands.items())
     for name, other in others:
         if other != place:
@@ -174,21 +158,17 @@ class Cuda:
     out_of_memory = cupy.cuda.memory.OutOfMemoryError
 
     def memory(self, x: Any) -> Memory:
-        """The memory of an array."""
         return Memory(x.shape, x.strides, x.dtype, x.data.ptr)
 
     def device(self, x: Any) -> DeviceInfo:
-        """What the array's device is to planning."""
         from .. import runtime
 
         return limited(runtime.device_info(x.data.device_id))
 
     def on_device_of(self, x: Any) -> AbstractContextManager[None]:
-        """Make the device of an array the current one."""
         return on_device_of(x)
 
     def plan(self, problem: Any, x: Any) -> Plan:
-        """The plan for a problem on the device of an array."""
         key = problem, self.device(x)
         if not _waits.get() and key not in _planned:
             raise Compiling(later(_make_ready, lambda: _plan_for(*key), x.data.device_id,
@@ -196,16 +176,14 @@ class Cuda:
         return _plan_for(*key)
 
     def empty(self, like: Memory) -> Any:
-        """A new array from CuPy's allocator."""
         return cupy.ndarray(like.shape, like.dtype,
                             cupy.cuda.alloc(like.size * like.dtype.itemsize), like.strides)
 
     def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-        """A view that begins at the first element of ``x``, with these strides in bytes."""
+        """A view from the first element of ``x``, with strides in bytes."""
         return cupy.ndarray(shape, x.dtype, x.data, strides)
 
     def shifted(self, x: Any, nbytes: int) -> Any:
-        """An array that begins so many bytes after another."""
         return cupy.ndarray((1,), x.dtype, x.data + nbytes)
 
     def number(self, value: np.ndarray) -> Any:
@@ -213,11 +191,9 @@ class Cuda:
         return cupy.full((), value[()], value.dtype)
 
     def identity(self, extent: int, dtype: np.dtype) -> Any:
-        """The unit matrix, on the current device."""
         return cupy.eye(extent, dtype=dtype)
 
     def run(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> None:
-        """Launch a plan on the current stream."""
         roles = plan.problem.roles
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
         launch(tuple(arrays[role].data.ptr for role in roles), current_stream(),
@@ -253,20 +229,17 @@ class Cuda:
         return each(max(1, min(_MOST_TIMED, int(_TIMED_S / each(_GRAPHED)))))
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
-        """Launch a plan for many problems on the current stream, after the copy of its table."""
+        """Launch a plan for many problems, after the copy of its table."""
         memory = uploaded(table)
         launcher_for(plan, reached[0].data.device_id)((memory.ptr,), current_stream())
 
     def cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` by CuPy."""
         dst[...] = without_imaginary_part(src, dst.dtype)
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:
-        """``out[...] = x * y`` by CuPy."""
         cupy.multiply(x, y, out)
 
     def inverse(self, x: Any) -> Any:
-        """The inverses of square matrices by CuPy."""
         from .. import runtime
 
         if runtime.capturing():
@@ -281,7 +254,7 @@ class Cuda:
 
 
 def keep_in_pool(nbytes: int) -> None:
-    """Keep that much memory in the pool of the current stream, for the next allocation."""
+    """Keep that much memory in the current stream's pool for the next allocation."""
     if nbytes:
         cupy.cuda.alloc(nbytes)
 
@@ -291,10 +264,9 @@ _captured: list[tuple[Any, Any]] = []
 
 
 def uploaded(table: np.ndarray) -> Any:
-    """A table in device memory, copied on the current stream. The host does not wait: the driver
-    has read pageable memory when it returns. A graph reads the host's memory when it is launched,
-    so that a captured table stays, in memory that graphs can read.
-    """
+    """A table, copied to the device on the current stream without waiting."""
+    # The driver has read pageable memory when it returns. A graph reads the host's memory when it
+    # is launched: a captured table stays.
     from .. import runtime
 
     memory = cupy.cuda.alloc(table.nbytes)

@@ -1,5 +1,4 @@
-"""The kinds of operands, by their types and without importing CuPy, and functions that are
-registered by type."""
+"""The kinds of operands, by type and without CuPy, and functions that are registered by type."""
 
 from __future__ import annotations
 
@@ -17,25 +16,21 @@ __all__ = ["NOTHING", "ByName", "Carrier", "Func", "Kind", "fast_paths", "kind_o
            "own_call", "own_types", "register_own_type"]
 
 ByName = Mapping[str, Any]
-"""Arguments, operands or numbers by name."""
 Func = Callable[..., Any]
 NOTHING: ByName = MappingProxyType({})
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
-"""By the type of the first operand: a function of (x1, x2, out, precision) for calls of ``matmul``
-without further arguments that returns the result, or ``None`` for a call that has to go the long
-way. Read it; only :func:`register_own_type` writes it."""
+"""By the first operand's type: a function of (x1, x2, out, precision) for plain calls of
+``matmul``, which returns the result or ``None``. Only :func:`register_own_type` writes it."""
 
 own_types: dict[type, Func] = {}
-"""Types that answer NumPy's functions with those of this package: a call comes back with what they
-hold, and is counted then. Each has a function of (call, operands, keyword arguments) that lets a
-function answer on what they hold. Read it; only :func:`register_own_type` writes it."""
+"""Types that answer NumPy's functions with ours: a function of (call, operands, keywords) makes
+the call on the arrays inside. Only :func:`register_own_type` writes it."""
 
 
 def register_own_type(kind: type, call: Func,
                       matmul: Callable[[Any, Any, Any, str | None], Any]) -> None:
-    """Add a type to :data:`own_types` and :data:`fast_paths`."""
     own_types[kind], fast_paths[kind] = call, matmul
 
 
@@ -55,12 +50,9 @@ class Carrier:
 
 
 def own_call(*operands: object) -> Func | None:
-    """A function of (call, operands, keyword arguments) that makes a call on the arrays inside
-    operands of a type of ours.
-
-    ``None`` without such an operand, and if another operand answers NumPy's functions itself. The
-    operands of an epilogue count, too.
-    """
+    """What makes a call on the arrays inside operands of our types; ``None`` without one, or if
+    another operand answers."""
+    # The operands of an epilogue count, too.
     for x in operands:
         if type(x) in own_types or isinstance(x, Carrier):
             break
@@ -74,17 +66,14 @@ def own_call(*operands: object) -> Func | None:
 
 
 def kind_of(x: object) -> Kind:
-    """The kind of an operand, by its type.
-
-    ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs
-    alone, ``"cupy"`` any CuPy array, ``"foreign"`` a type that answers ufuncs itself (NEP 13),
-    ``"scalar"`` a number, ``"like"`` everything that NumPy would convert."""
+    """The kind of an operand, by its type."""
+    # "subclass" leaves ufuncs alone, "foreign" answers them itself (NEP 13), "scalar" is a number,
+    # "like" is everything that NumPy would convert.
     return kind_of_type(type(x))  # type: ignore[arg-type]      # mypy doubts that classes are hashable
 
 
 @lru_cache(maxsize=512)
 def kind_of_type(kind: type) -> Kind:
-    """The kind of an operand of a type."""
     if issubclass(kind, np.ndarray):
         if kind is np.ndarray:
             return "numpy"

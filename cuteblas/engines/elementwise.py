@@ -1,9 +1,6 @@
-"""Functions of elements by our kernels, as epilogues of empty products, for numbers that CuPy's
-kernels flush to zero.
+"""Functions of elements as epilogues of products with K = 0, where CuPy's kernels flush to zero.
 
-CuPy compiles with flush-to-zero, so its float32 kernels lose subnormal numbers, which NumPy keeps.
-A product with K = 0 reads nothing of A and B; its epilogue reads operands of any strides and writes
-C.
+CuPy's float32 kernels lose subnormal numbers, which NumPy keeps.
 """
 
 from __future__ import annotations
@@ -32,16 +29,14 @@ _FEW = 32       # of them leave most of a tile idle
 
 
 class Part(NamedTuple):
-    """A problem that computes a part of the elements; parts are rows, and what is left of a mode
-    that no row divides."""
+    """A problem of a part of the elements: rows of a mode, or what is left of it."""
 
     problem: GemmProblem
     shifts: tuple[int, ...]  # in bytes, from where each array begins: the result, then the operands
 
 
 def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
-    """Whether CuPy's cast between these types loses subnormal numbers: float32 to or from float64,
-    and to bool."""
+    """Whether CuPy's cast loses subnormal numbers: float32 to or from float64, and to bool."""
     single, double = "fF", "dD"
     return (source.char in single and target.char in f"{double}?") or (
         source.char in double and target.char in single
@@ -49,23 +44,19 @@ def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
 
 
 def cast_by_kernels(source: np.dtype, target: np.dtype) -> bool:
-    """Whether our kernels cast between these types and not CuPy's: those lose subnormal numbers and
-    take any byte of a bool as it is, and CuPy holds types of ml_dtypes that it has no kernels
-    for."""
+    """Whether our kernels cast, where CuPy's flush, keep odd bytes of bools, or lack the type."""
     rows = (element_of(source), element_of(target))
     foreign = any(row is not None and row.package != "numpy" for row in rows)
     return source.char == "?" or foreign or flushed_by_a_cast(source, target)
 
 
 def flushed_by_a_product(dtype: np.dtype) -> bool:
-    """Whether CuPy's products of elements of that type lose subnormal numbers, or 2 and 4 for
-    true."""
+    """Whether CuPy's products lose subnormal numbers, or use 2 and 4 for true."""
     return dtype.char in "fF?"
 
 
 @lru_cache(maxsize=64)
 def cast_of(source: str, target: str) -> EpilogueGraph:
-    """An element ``x`` of one type in another."""
     from ..codegen.epilogue import EpilogueGraph, Node
 
     return EpilogueGraph("cast", Node("cast", target, (Node("operand", source, name="x"),)))
@@ -73,8 +64,7 @@ def cast_of(source: str, target: str) -> EpilogueGraph:
 
 @lru_cache(maxsize=64)
 def product_of(x: str, y: str, target: str) -> EpilogueGraph:
-    """The product of elements ``x`` and ``y``, computed in the wider of their types, at least in
-    float32, and rounded once."""
+    """The product of ``x`` and ``y``, computed at least in float32 and rounded once."""
     from ..codegen.epilogue import EpilogueGraph, Node
 
     wide = np.promote_types(dtype(x).computed, dtype(y).computed).name
@@ -85,7 +75,6 @@ def product_of(x: str, y: str, target: str) -> EpilogueGraph:
 
 @lru_cache(maxsize=256)
 def scaled_of(dtype: str, exponent: int) -> EpilogueGraph:
-    """An element ``x`` times a power of 2."""
     from ..codegen.epilogue import EpilogueGraph, Node
 
     return EpilogueGraph("scaled", Node("multiply", dtype,
@@ -99,8 +88,7 @@ def _in(target: str, node: Node) -> Node:
 
 def elementwise_parts(graph: EpilogueGraph, out: Memory,
                       operands: Mapping[str, Memory]) -> list[Part]:
-    """The problems of computing a graph of operands, all of the shape of the result and of whole
-    elements, into ``out``."""
+    """The problems of computing a graph of operands of the result's shape into ``out``."""
     every = (out, *operands.values())
     strides = [tuple(stride // x.dtype.itemsize for stride in x.strides) for x in every]
     one = (1,) * (1 + len(every))
@@ -138,7 +126,6 @@ def _divided(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, 
 
 def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...],
           modes: list[tuple[int, ...]], shifts: tuple[int, ...] = ()) -> Part:
-    """The last two modes are rows and columns."""
     *batch, rows, columns = modes
     shifts = shifts or (0,) * len(every)
     matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch),
@@ -154,7 +141,7 @@ def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...
 
 
 def roles(operands: Mapping[str, Any], out: Any) -> dict[str, Any]:
-    """The arrays of such a problem by role: nothing is read of A and B."""
+    """The arrays by role; nothing is read of A and B."""
     from ..codegen.epilogue import epilogue_role
 
     return {"a": out, "b": out, "c": out, **{epilogue_role(name): x

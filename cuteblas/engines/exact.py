@@ -1,15 +1,8 @@
-"""Products on the host of types that have no BLAS, by BLAS: integers and bool exactly, and float16
-in float32.
+"""Products on the host of types without a BLAS, by BLAS: integers exactly, float16 in float32.
 
-NumPy multiplies these types in plain loops. Here integers are split into digits of so few bits that
-sums of their products are integers that float32 or float64 holds, in whatever order a BLAS adds
-them: if no digit of one operand is larger than A and none of the other than B, sums of K terms with
-A B K <= 2^24 or 2^53. The products of digits are added, shifted, in the integer type, where they
-wrap as NumPy's sums do; those that would be shifted out of it are left out. Elements are looked at
-first, once: small ones have fewer digits than their type.
-
-Digits are balanced, from -2^(b-1) to 2^(b-1), which is one bit less for each factor than digits
-that are not negative.
+Integers are split into balanced digits, -2^(b-1) to 2^(b-1), whose sums of K products a float
+holds in any order: A B K <= 2^24 or 2^53 for digits up to A and B. Shifted products are added in
+the integer type, where they wrap as NumPy's. Small elements have fewer digits.
 """
 
 from __future__ import annotations
@@ -31,14 +24,12 @@ __all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "LEAST", "SMALL", "WITHOUT_BLAS", "d
            "least_products", "matmul", "matvec", "product_of", "tensordot", "vecmat", "words_for"]
 
 WITHOUT_BLAS = frozenset("?bBhHiIlLqQe")
-"""The types by their characters."""
 SMALL = 256
-"""Elements of both operands that NumPy's loop has multiplied before a call of anything else."""
+"""Elements of both operands that NumPy's loop multiplies before another call would begin."""
 LEAST = 1 << 13
-"""Products of elements of float16 that repay anything else than NumPy's loop."""
+"""Products of float16 that repay anything else than NumPy's loop."""
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-"""Most calls are of these: to see that takes a third of the time that a look at the character
-takes."""
+"""Types compared by identity: a third of the time of a look at the character."""
 
 _LEAST_INTEGERS = 1 << 16               # the same of integers and bool
 _BITS = {"float32": 24, "float64": 53}  # integers up to 2^bits are exact
@@ -66,8 +57,7 @@ _SAMPLED = 4096                # elements of each
 
 
 class _Digit(NamedTuple):
-    """Some bits of an integer as a signed number: ``((x + carry) << left) >> right`` in the type of
-    the sums."""
+    """Some bits of an integer: ``((x + carry) << left) >> right`` in the type of the sums."""
 
     shift: int
     carry: int
@@ -76,18 +66,8 @@ class _Digit(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """How integers are multiplied.
-
-    Attributes
-    ----------
-    floats : str
-        The type of the products.
-    chunk : int
-        How many terms a sum may have.
-    digits : tuple
-        Of the first operand, each with those of the second that it is multiplied by; ``None`` for
-        elements as they are.
-    """
+    """How integers are multiplied: in ``floats``, ``chunk`` terms a sum. ``digits`` of the first
+    operand come with those of the second; ``None`` for elements as they are."""
 
     floats: str
     chunk: int
@@ -95,12 +75,10 @@ class Scheme(NamedTuple):
 
     @property
     def products(self) -> int:
-        """The number of products."""
         return sum(len(others) for _digit, others in self.digits)
 
     @property
     def words(self) -> str:
-        """The route in ``stats``."""
         count = self.products
         return f"numpy: exact integers by {self.floats} BLAS, {count} product{'s' * (count > 1)}"
 
@@ -108,24 +86,9 @@ class Scheme(NamedTuple):
 # -- functions of NumPy ----------------------------------------------------------------------------
 def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None,
            dtype: np.dtype | None = None) -> Any:
-    """``numpy.matmul`` of plain arrays of which one has such a type, counted for a function.
-
-    Parameters
-    ----------
-    function : str or None
-        The function for whose account it is counted.
-    x1, x2 : numpy.ndarray
-        The operands.
-    out : numpy.ndarray, optional
-        Receives the result; it may overlap the operands.
-    dtype : numpy.dtype, optional
-        Of the sums, an integer type that holds both operands; by default what both are promoted to.
-
-    Returns
-    -------
-    array or None
-        ``None`` where NumPy's loop is quicker, computes in another type, or has to refuse the call.
-    """
+    """``numpy.matmul`` of plain arrays of such a type; ``None`` where NumPy's loop is quicker, has
+    another type, or refuses."""
+    # ``out`` may overlap operands; ``dtype`` is an integer type that holds both.
     shape1, shape2 = x1.shape, x2.shape
     if not shape1 or not shape2:
         return None
@@ -182,14 +145,12 @@ def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray
 
 
 def _shadow(x: np.ndarray, sums: int) -> np.ndarray:
-    """An operand for NumPy's decision on the order of a result's axes; nothing is added up along
-    the axis ``sums``."""
+    """An operand for NumPy's decision on a result's order, without the axis ``sums``."""
     return shadow(tuple(0 if axis == x.ndim + sums else min(extent, 2)
                         for axis, extent in enumerate(x.shape)), x.strides)
 
 
 def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
-    """``numpy.dot`` in the same way."""
     if not a.ndim or not b.ndim:
         return None
     shape = a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1)
@@ -201,7 +162,6 @@ def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = No
 
 
 def inner(function: str, a: np.ndarray, b: np.ndarray) -> Any:
-    """``numpy.inner`` in the same way."""
     return _contracted(function, a, b, [a.ndim - 1], [b.ndim - 1]) if a.ndim and b.ndim else None
 
 
@@ -214,13 +174,11 @@ def least_products(*arrays: np.ndarray) -> int:
 
 
 def _are_few(a: np.ndarray, b: np.ndarray, k: int) -> bool:
-    """Whether sums of so many products of elements leave too few products for BLAS."""
     return a.size * b.size < k * least_products(a, b)
 
 
 def tensordot(function: str, a: np.ndarray, b: np.ndarray, axes: Any = 2) -> Any:
-    """``numpy.tensordot`` in the same way; where BLAS is not used, by ``numpy.dot`` of the
-    matrices."""
+    """``numpy.tensordot``; where BLAS is not used, by ``numpy.dot`` of the matrices."""
     if _are_few(a, b, 1):
         return None
     try:
@@ -258,14 +216,12 @@ def _contracted(function: str, a: np.ndarray, b: np.ndarray, axes_a: list[int], 
 
 
 def matvec(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
-    """``numpy.matvec`` in the same way."""
     if x1.ndim < 2 or not _in_order(x1, x2, out):
         return None
     return _vecmat(function, x2, x1.swapaxes(-1, -2), out)
 
 
 def vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
-    """``numpy.vecmat`` in the same way."""
     return _vecmat(function, x1, x2, out) if x2.ndim > 1 and _in_order(x1, x2, out) else None
 
 
@@ -287,20 +243,17 @@ def _in_order(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> bool:
 BY_BLAS: dict[str, Callable[..., Any]] = {"dot": dot, "inner": inner, "linalg.multi_dot": dot,
                                           "linalg.tensordot": tensordot, "matvec": matvec,
                                           "tensordot": tensordot, "vecmat": vecmat}
-"""By their names, functions of two operands that are answered here or by NumPy."""
 
 
 def product_of(function: str, x1: np.ndarray, x2: np.ndarray,
                out: np.ndarray | None = None) -> np.ndarray:
-    """``numpy.matmul`` of plain arrays, by BLAS or by NumPy's loop."""
     if x1.dtype.char in WITHOUT_BLAS and (result := matmul(function, x1, x2, out)) is not None:
         return result
     return np.matmul(x1, x2, out=out)
 
 
 def words_for(x1: np.ndarray, x2: np.ndarray) -> str | None:
-    """What would multiply arrays whose elements are not looked at; ``None`` for NumPy's own BLAS or
-    loop."""
+    """What would multiply arrays whose elements are not looked at; ``None`` for NumPy."""
     dtype = np.promote_types(x1.dtype, x2.dtype)
     m, k, n = *x1[None].shape[-2:], x2.shape[-1] if x2.ndim > 1 else 1
     if dtype.char not in WITHOUT_BLAS or prod(x1.shape[:-2]) * m * k * n < _LEAST_INTEGERS:
@@ -316,8 +269,7 @@ def words_for(x1: np.ndarray, x2: np.ndarray) -> str | None:
 
 # -- what is quickest ------------------------------------------------------------------------------
 def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
-    """A function that multiplies stacks of matrices, and its name; ``None`` if NumPy's loop is
-    expected to be quicker."""
+    """What multiplies stacks of matrices, and its name; ``None`` if NumPy is quicker."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     kind = dtype.char
     far = k >= _FAR[0] and max(abs(a.strides[-1]), abs(b.strides[-2])) >= _FAR[1]
@@ -342,9 +294,7 @@ def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
 
 
 def _scanned(a: np.ndarray, b: np.ndarray) -> float:
-    """Which part of rows and columns NumPy's loop on bool is expected to look at before it finds
-    two that are both true: by how many there are in one row and one column, and if that is few by
-    how they meet in others."""
+    """The part of a row that NumPy's bool loop looks at before it finds two that are both true."""
     a, b = a[(0,) * (a.ndim - 2)], b[(0,) * (b.ndim - 2)]
     k = a.shape[1]
     meetings = np.count_nonzero(a[len(a) // 2]) * np.count_nonzero(b[:, b.shape[1] // 2]) / k
@@ -358,12 +308,10 @@ def _scanned(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _as_signed(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A signed view of unsigned integers as wide as the result's type; other arrays themselves."""
     return x.view(x.dtype.str.replace("u", "i")) if x.dtype.kind == "u" and x.itemsize == dtype.itemsize else x
 
 
 def _magnitude(x: np.ndarray, dtype: np.dtype) -> int:
-    """The largest absolute value of the elements."""
     if x.dtype.kind == "b" or not x.size:
         return 1
     x = _as_signed(x, dtype)
@@ -393,11 +341,11 @@ def _scheme(most_a: int, most_b: int, bits: int, m: int, n: int, k: int) -> Sche
 @cache
 def _digits(wide_a: int, wide_b: int, bits: int,
             together: int) -> tuple[tuple[_Digit, tuple[_Digit, ...]], ...]:
-    """The fewest products of digits: those of A divide its bits, and each is multiplied by all bits
-    of B that are not shifted out, in digits of at most ``together`` bits less its own."""
+    """The fewest products of digits: digits of A times all bits of B that are not shifted out,
+    with at most ``together`` bits in a pair."""
     @cache
     def best(shift: int) -> tuple[int, int, int]:
-        """Of all from a shift on: products, digits, and the bits of the next one."""
+        """From a shift on: products, digits, and the bits of the next one."""
         if shift == wide_a:
             return 0, 0, 0
         left, found = min(wide_b, bits - shift), []
@@ -422,8 +370,7 @@ def _digits(wide_a: int, wide_b: int, bits: int,
 
 
 def _digit(widths: list[int], wide: int, bits: int, cut: bool = False) -> _Digit:
-    """The last of digits of these widths, from the lowest. The highest one is all that remains,
-    unless the number is cut."""
+    """The last of digits of these widths; the highest is all that remains, unless ``cut``."""
     *lower, own = widths
     shift = sum(lower)
     carry = sum(1 << (sum(widths[:i]) + width - 1) for i, width in enumerate(lower))
@@ -460,7 +407,6 @@ def _part(x: np.ndarray, axis: int, part: slice | int) -> np.ndarray:
 
 
 def _blocks(m: int, n: int, k: int, chunk: int) -> tuple[int, int, int]:
-    """Extents of blocks whose scratch memory is bounded."""
     narrow = min(m, n) < _NARROW
     room = _NARROW_BLOCK if narrow else _BLOCK
     depth = min(k, chunk, 256 if narrow else 2048)
@@ -522,8 +468,7 @@ def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, 
 
 
 def _in_float32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """C = A B, summed in float32 and rounded once, as NumPy does for float16, whose products
-    float32 holds. For bool, or-of-ands: sums of ones are not zero, however they are rounded."""
+    """C = A B, summed in float32 and rounded once, as NumPy does; for bool, sums are not zero."""
     scratch = Scratch.taken()
     for target, terms in _parts(a, b, c, 1 << 30):
         sums: Any = None
@@ -542,14 +487,12 @@ def _in_float32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 def _product(left: np.ndarray, right: np.ndarray, shape: tuple[int, ...], scratch: Scratch,
              name: str = "product") -> np.ndarray:
-    """A product by BLAS, in scratch memory of a name."""
     with WHOLE.lock:
         return np.matmul(left, right, out=scratch.array(name, shape, left.dtype))
 
 
 def _warn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """Warn of results that are not finite, or raise an error, as ``numpy.matmul`` does and where it
-    does."""
+    """Warn of results that are not finite, or raise, as ``numpy.matmul`` does."""
     if np.isfinite(c).all():
         return
     for strange, left, right in ((np.isinf, 6e4, 6e4), (np.isnan, np.inf, 0)):

@@ -1,6 +1,4 @@
-"""An operand of a product over several GPUs that all of them need: each brings a part of every
-panel from the host, and copies the others' parts from their memory, where the GPUs reach each other
-faster than the host."""
+"""An operand that several GPUs need: each brings a part of every panel and copies the others'."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..planning.streaming import Extents, Schedule, Tile
+from ..planning.streaming import Extents, Schedule, panels_along
 from ..runtime.peers import peers
 from .cuda import CUDA
 from .host_cuda import Crossing, compact
@@ -24,34 +22,25 @@ class Abandoned(Exception):
 
 
 class Exchange:
-    """The panels of one operand on all devices.
+    """The panels of one operand, ``by_rows`` or columns, on all devices; strides are positive."""
 
-    Parameters
-    ----------
-    operand : numpy.ndarray
-        All of it; strides are positive.
-    devices : sequence of int
-        Those that share it.
-    tiles : sequence of Tile
-        Of every device, in their order; each needs another panel.
-    """
-
-    def __init__(self, operand: np.ndarray, devices: Sequence[int], tiles: Sequence[Tile]):
-        self._operand, self._devices, self._tiles = operand, tuple(devices), tuple(tiles)
+    def __init__(self, operand: np.ndarray, devices: Sequence[int], by_rows: bool, moved: int):
+        self._operand, self._devices = operand, tuple(devices)
+        self._by_rows, self._moved = by_rows, moved
         # by device and panel: memory, and when the part is there
         self._there: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._left: set[int] = set()
         self._changed = Condition()
 
     def is_of(self, x: np.ndarray) -> bool:
-        """Whether an array is this operand."""
         return _identity(x) == _identity(self._operand)
 
     def schedule(self, x: Extents, limit: int) -> Schedule | None:
-        """The schedule of a device, whose panels all stay; ``None`` if they need more memory."""
+        """A device's schedule, whose panels all stay; ``None`` if they need more memory."""
         if 2 * (x.a + x.b) + x.c > limit:
             return None
-        return Schedule(self._tiles, len(self._tiles), x.a + x.b + x.c, x.a + x.b, x.c)
+        tiles = panels_along(x, self._by_rows, self._moved)
+        return Schedule(tiles, len(tiles))
 
     def begin(self, way: Crossing, part: np.ndarray) -> tuple[Any, list[Any]]:
         """A panel on this device, and what brings this device's part of it."""
@@ -61,8 +50,7 @@ class Exchange:
         return there, way.uploads[before:]
 
     def complete(self, way: Crossing, key: Any, there: Any) -> None:
-        """Let kernels that are launched from now on find all of a panel, of which this device's
-        part has arrived."""
+        """Let later kernels find all of a panel, of which this device's part has arrived."""
         between, device = peers(), way.ring.link.ordinal
         with self._changed:
             self._there[device, key] = there, between.record(device, "kernels")
@@ -84,15 +72,13 @@ class Exchange:
                 yield at, other, self._there[other, key]
 
     def _cut(self, x: Any, there: Any, at: int) -> Any:
-        """A device's part of an array with the axes of a panel, in the order in which these lie in
-        its memory."""
+        """A device's part of a panel, in the order of axes in its memory."""
         x = x.transpose(sorted(range(x.ndim), key=lambda axis: -there.strides[axis]))
         ends = [x.shape[0] * i // len(self._devices) for i in (at, at + 1)]
         return x[slice(*ends)]
 
     def leave(self, device: int) -> None:
-        """Say that a device has ended, or does without. The memory of all is free when the last one
-        has left."""
+        """Say that a device has ended; the last one frees the memory of all."""
         with self._changed:
             self._left.add(device)
             if len(self._left) == len(self._devices):
@@ -100,7 +86,6 @@ class Exchange:
             self._changed.notify_all()
 
     def abandon(self, device: int) -> None:
-        """Leave, and wait for all others."""
         self.leave(device)
         with self._changed:
             self._changed.wait_for(lambda: len(self._left) == len(self._devices))

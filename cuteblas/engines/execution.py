@@ -1,9 +1,4 @@
-"""The way of every call, once NumPy's rules are settled: stage the operands, plan, run, count, and
-record.
-
-An :class:`Execution` is one call on its way. It plans, and tells its engine which steps to take;
-the steps are recorded, so that calls like it are replayed (:mod:`~cuteblas.engines.replay`).
-"""
+"""The way of every call, once NumPy's rules are settled: stage, plan, run, count, record."""
 
 from __future__ import annotations
 
@@ -40,20 +35,7 @@ __all__ = ["Execution"]
 
 
 class Execution:
-    """One call.
-
-    Parameters
-    ----------
-    function : str
-        On whose account it is counted.
-    engine : Engine
-        What takes its steps.
-
-    Attributes
-    ----------
-    recorder : Recorder or None
-        The steps so far; ``None`` in the emulator, which takes longer than planning.
-    """
+    """One call; ``recorder`` has its steps, but not in the emulator."""
 
     def __init__(self, function: str, engine: Engine):
         self.function, self.engine = function, engine
@@ -61,7 +43,6 @@ class Execution:
         self.recorder = None if engine.on_host else Recorder()
 
     def count(self, kind: str, detail: str) -> None:
-        """Advance a counter of the function."""
         self._tick(self.function, kind, detail)
 
     def _tick(self, function: str, kind: str, detail: str) -> None:
@@ -85,11 +66,10 @@ class Execution:
         return view
 
     def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-        """A view that begins at the first element of ``x``, with these strides in bytes."""
+        """A view from the first element of ``x``, with strides in bytes."""
         return self.derived(self.engine.view(x, shape, strides), x)
 
     def staged(self, x: Any, stage: Staged) -> Any:
-        """An operand as kernels read it: itself, or a copy."""
         if stage.reason is None:
             return x
         copy = self.empty(stage.memory)
@@ -98,25 +78,20 @@ class Execution:
 
     # -- plans -------------------------------------------------------------------------------------
     def plan(self, problem: Problem, x: Any) -> Plan:
-        """The plan for a problem on the device of an array."""
         return self.engine.plan(problem, x)
 
     def run(self, problem: Problem, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
-        """Plan a problem, run it on arrays by role, and count the family of its kernels, perhaps
-        with a note."""
+        """Plan a problem, run it on arrays by role, and count the family of its kernels."""
         plan = self.plan(problem, next(iter(arrays.values())))
         plan = self.run_plan(plan, arrays, alpha, beta, numbers)
         self.count("calls", plan.family + note)
 
     def run_plan(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
                  numbers: Mapping[str, Any] | None = None) -> Plan:
-        """Run a plan, or the fastest for its problem if calls are timed; returns that.
-
-        If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of
-        the product that need less take its place, or native arithmetic, and are counted under
-        ``"workspace"``.
-        """
+        """Run a plan, or the fastest for its problem if calls are timed, and return it."""
+        # Without memory for the workspace of a plan that "auto" chose, blocks that need less take
+        # its place, or native arithmetic, and are counted under "workspace".
         if not self.engine.runs:
             return plan
         tuned = fastest(plan, lambda each: self.engine.seconds(each, arrays, alpha, beta, numbers))
@@ -143,8 +118,7 @@ class Execution:
         return plan
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
-        """Run a plan for many problems: its table, and the arrays that the addresses in it belong
-        to."""
+        """Run a plan for many problems: its table, and the arrays that its addresses are of."""
         for listener in listeners:
             listener(plan)
         if self.recorder is not None:
@@ -153,8 +127,7 @@ class Execution:
 
     # -- copies ------------------------------------------------------------------------------------
     def move(self, src: Any, dst: Any, variant: str | None = None, purpose: str = "") -> None:
-        """Copy ``src`` into ``dst``, of the same shape and element size and without overlap, by the
-        copy kernels or a named one."""
+        """Copy ``src`` into ``dst``, of one shape and item size, without overlap."""
         source, function = self.memory(src), self.function + purpose
         if not source.size:
             self._tick(function, "calls", "nothing")
@@ -164,15 +137,13 @@ class Execution:
         self._tick(function, "calls", plan.family)
 
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
-        """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy
-        kernels or a named one."""
+        """A new array with the elements of ``a`` in order C, F, A or K, by the copy kernels."""
         target = self.empty(new_memory(self.memory(a), order))
         self.move(a, target, variant, purpose)
         return target
 
     def copy_into(self, a: Any, out: Any, variant: str | None = None) -> None:
-        """``out[...] = a``, of one shape and type, as if ``a`` were copied first; transposed square
-        matrices change in place."""
+        """``out[...] = a`` as if ``a`` were copied first; square transposes are in place."""
         source, target = self.memory(a), self.memory(out)
         if same_elements(source, target):
             self.count("calls", "nothing")
@@ -185,8 +156,7 @@ class Execution:
             self.count("copies", "out: shares memory with the array")
 
     def assign(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` with any cast, broadcast. CuPy's kernels need aligned elements; ours
-        move others as words."""
+        """``dst[...] = src`` with any cast, broadcast, and any alignment."""
         if self.engine.on_host:
             self.engine.cast(dst, src)
             return
@@ -205,12 +175,10 @@ class Execution:
             self.move(between, dst, purpose=_ALIGNMENT)
 
     def aligned(self, x: Any) -> Any:
-        """The array, or a copy of it if its elements are not aligned to their size: CuPy's kernels
-        that read those end the process's use of the device."""
+        """The array, or an aligned copy, without which CuPy's kernels fail for good."""
         return x if self.engine.on_host or self.memory(x).whole_elements else self.new_like(x, "K", purpose=_ALIGNMENT)
 
     def _broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
-        """A view in which an axis of extent 1, or one that is missing, has any extent."""
         missing = (0,) * (len(shape) - x.ndim)
         return self.view(x, shape, missing + tuple(s if n > 1 else 0
                                                    for n, s in zip(x.shape, x.strides,
@@ -218,8 +186,7 @@ class Execution:
 
     # -- functions of elements ---------------------------------------------------------------------
     def _cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` of aligned CuPy arrays of one shape: by CuPy, unless it has no kernel
-        or flushes subnormal numbers."""
+        """``dst[...] = src`` of one shape, by CuPy unless it lacks a kernel or flushes."""
         given = without_imaginary_part(src, dst.dtype)
         if cast_by_kernels(given.dtype, dst.dtype):
             self._compute(cast_of(given.dtype.name, dst.dtype.name), {"x": given}, dst)
@@ -227,8 +194,7 @@ class Execution:
             self._by_library(self.engine.cast, dst, src)
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:
-        """``out[...] = x * y``, computed in the wider of the types of ``x`` and ``y`` and rounded
-        once. CuPy's kernels do not where types differ, and flush subnormal numbers."""
+        """``out[...] = x * y`` in the wider type, rounded once, without CuPy's flush to zero."""
         if self.engine.on_host or (x.dtype == y.dtype == out.dtype
                                    and not flushed_by_a_product(out.dtype)):
             self._by_library(self.engine.multiply, x, y, out)
@@ -249,7 +215,6 @@ class Execution:
         work(*arrays)
 
     def _compute(self, graph: EpilogueGraph, operands: Mapping[str, Any], out: Any) -> None:
-        """Write a function of the elements of CuPy arrays of one shape, by our kernels."""
         if not out.size:
             return
         shifted = self.engine.shifted  # type: ignore[union-attr]    # which NumPy's arrays do not need
@@ -264,14 +229,12 @@ class Execution:
     # -- calls like this one -----------------------------------------------------------------------
     def record(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any,
                roles: Sequence[str], scalars: bool = False) -> None:
-        """Let calls like this one be replayed: see :func:`cuteblas.engines.replay.cupy.record`."""
         if self.recorder is not None:
             from .replay.cupy import record
 
             record(self.recorder, head, inputs, out, result, roles, scalars)
 
     def record_group(self, products: Sequence[Replayable], results: Sequence[Any]) -> None:
-        """Let groups like this one be replayed."""
         if self.recorder is not None:
             from .replay.groups import record_group
 
@@ -279,15 +242,15 @@ class Execution:
 
 
 _ALIGNMENT = ": alignment"
-"""Copies of elements that are not aligned have an account of their own."""
+"""Copies of elements that are not aligned are counted by this name."""
 
 _PARTS = 4, 16
-"""Of a workspace that there is no memory for, what is tried next."""
+"""Divisors of a workspace that there is no memory for, to try next."""
 
 
 def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
-    """Other plans of a product, each with less workspace than the one before; the last is native
-    arithmetic without any. None for a product by a named algorithm, and for anything else."""
+    """Plans of a product with ever less workspace, native arithmetic without any at the end; none
+    for a named algorithm."""
     problem = plan.problem
     if not isinstance(problem, (GemmProblem, ContractionProblem)) or problem.precision != "auto":
         return

@@ -1,9 +1,7 @@
-"""NumPy arrays on the GPU: operands move there, CuPy's engine takes the steps of the call, results
-move back.
+"""NumPy arrays on the GPU: operands move there, CuPy's engine takes the steps, results move back.
 
-Everything about a call has been settled on the host's arrays before: NumPy's shapes, types, order
-and errors. On the device, operands are laid out as they are on the host, without gaps, so that
-kernels read transposed views in place there, too.
+NumPy's shapes, types and errors are settled before; operands keep their order, without gaps, so
+that kernels read transposed views in place.
 """
 
 from __future__ import annotations
@@ -95,11 +93,9 @@ class _Home:
                              self.watch)
 
     def allocate(self, nbytes: int) -> Any:
-        """New memory."""
         return cupy.cuda.alloc(nbytes)
 
     def watch(self, low: int, high: int) -> Any:
-        """What sees writes to memory of the host."""
         try:
             if hashes_arrays():
                 raise Untracked("CUTEBLAS_KEEP_ARRAYS=hash")
@@ -111,7 +107,6 @@ class _Home:
 
     def upload(self, memory: Any, offset: int, low: int, high: int,
                hashes: np.ndarray | None) -> None:
-        """Begin to move memory of the host."""
         self.way.begun.append(memory)
         self.way.send(bytes_at(low, high - low), memory + offset, hashes)
 
@@ -124,23 +119,9 @@ _homes: dict[Any, _Home] = {}           # by the device's link
 
 
 class _Image(NamedTuple):
-    """An operand on the device: the bytes of a region of the host, or its elements without gaps.
-
-    Attributes
-    ----------
-    nbytes : int
-        Of the device.
-    strides : tuple of int
-        In bytes, on the device.
-    first : int
-        The bytes before the first element.
-    low, high : int
-        The addresses of the region on the host.
-    packed : numpy.ndarray or None
-        The elements in the order in which they are packed, if they are.
-    key : tuple
-        What images have in common whose packed elements are the same.
-    """
+    """An operand on the device: the bytes of a host region, ``low`` to ``high``, or ``packed``
+    elements. ``first`` bytes are before the first element; ``key`` is equal for equal packed
+    elements."""
 
     nbytes: int
     strides: tuple[int, ...]
@@ -152,9 +133,7 @@ class _Image(NamedTuple):
 
 
 def _image(x: np.ndarray) -> _Image:
-    """The layout of an array on the device. One without gaps has the same layout there; of any
-    other the elements are packed in its own order, and an axis along which it is broadcast is one
-    there, too."""
+    """An array's layout on the device: as on the host without gaps, broadcast axes kept."""
     memory = HOST_CUDA.memory(x)
     low, high = memory.span
     if not x.size:
@@ -184,17 +163,8 @@ def bytes_at(address: int, nbytes: int) -> np.ndarray:
 
 
 class Crossing:
-    """One call's way to the GPU and back, made by :func:`crossing`.
-
-    Attributes
-    ----------
-    ring : Ring or Mover
-        What moves arrays.
-    streams : bool
-        Whether other arrays follow soon, so that long pieces keep all threads busy.
-    inner : bool
-        Whether a handler of signals calls in the middle of another way, on which copies may be.
-    """
+    """One call's way to the GPU and back, made by :func:`crossing`: ``streams`` if other arrays
+    follow soon, ``inner`` if a signal handler calls during another way."""
 
     def __init__(self, ring: Ring | Mover, keeper: Keeper, inner: bool = False):
         self.ring, self.streams, self.keeper, self.inner = ring, False, keeper, inner
@@ -213,8 +183,7 @@ class Crossing:
 
     # -- to the device -----------------------------------------------------------------------------
     def bring(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        """Arrays on the device with the elements of NumPy arrays; memory that several share moves
-        once. Kernels that are launched from now on find them there."""
+        """Arrays on the device for kernels launched from now on; shared memory moves once."""
         kept = [self.kept(x) for x in arrays]
         moved = iter(self.begin([x for x, there in zip(arrays, kept, strict=True)
                                  if there is None])[0])
@@ -224,8 +193,7 @@ class Crossing:
         return found
 
     def kept(self, x: np.ndarray) -> Any:
-        """The elements of an array in the copy of its memory that stays on the device, after
-        :meth:`arrived` of all uploads; ``None`` if there is none."""
+        """An array in the copy that stays, after uploads :meth:`arrived`; ``None`` without."""
         if self.inner or not self.keeper.limit or not x.dtype.isnative or not is_large(x):
             return None
         memory = HOST_CUDA.memory(x)
@@ -253,8 +221,7 @@ class Crossing:
         self.ring.link.kernels_follow_uploads()
 
     def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
-        """The same without waiting: the arrays, and what is to be passed to :meth:`arrived` before
-        kernels are launched."""
+        """The arrays, and what to pass to :meth:`arrived` before kernels are launched."""
         before = len(self.uploads)
         images = [_image(x) for x in arrays]
         regions: list[list[int]] = []
@@ -283,7 +250,7 @@ class Crossing:
         return found, self.uploads[before:]
 
     def send_bytes(self, low: int, high: int) -> Any:
-        """Begin to move a region; returns the device's memory."""
+        """Begin to move a region; return the device's memory."""
         memory = cupy.cuda.alloc(high - low)
         if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low) and self.ring.link.is_pinned(high - 1):
             self.ring.link.upload(memory.ptr, low, high - low)
@@ -292,8 +259,7 @@ class Crossing:
         return memory
 
     def copy_up(self, x: np.ndarray) -> Any:
-        """A small array without gaps on the device, by the stream of kernels itself, which saves
-        threads and events."""
+        """A small gapless array, copied by the kernels' own stream: no threads or events."""
         there = cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
         self.ring.link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
         return there
@@ -304,7 +270,7 @@ class Crossing:
 
     # -- and back ----------------------------------------------------------------------------------
     def target(self, out: np.ndarray) -> Any:
-        """A new array on the device for what goes to ``out``; the operand itself if that is one."""
+        """A new device array for what goes to ``out``; the operand itself if that is one."""
         self.keeper.leave(out)
         for here, there in self._pairs:
             if here is out:
@@ -315,8 +281,7 @@ class Crossing:
         return there
 
     def back(self, result: Any) -> Any:
-        """The NumPy array of one that the call returns: ``out``, an operand, or a new one, filled
-        by :meth:`finish`."""
+        """The NumPy array to return: ``out``, an operand, or one that :meth:`finish` fills."""
         for here, there in (*self._targets, *self._pairs):
             if result is there:
                 return here
@@ -325,7 +290,6 @@ class Crossing:
         return new
 
     def finish(self) -> None:
-        """Bring all results, and wait for them."""
         self.ring.link.downloads_follow_kernels()
         for here, there in self._targets:
             self.fetch(there, here)
@@ -334,21 +298,19 @@ class Crossing:
             self.arrive(here, there)
 
     def home_of(self, out: np.ndarray) -> Any:
-        """A new array on the device for all of a result that should stay there; ``None`` if it
-        should not."""
+        """A new device array for a result that should stay there; else ``None``."""
         return CUDA.empty(Memory(out.shape, out.strides, out.dtype)) if out.flags.forc and out.dtype.isnative \
             and self.keeper.keeps((self.kind, out.shape, out.dtype)) else None
 
     def arrive(self, here: np.ndarray, there: Any) -> None:
-        """Offer a result that has arrived to the keeper, if it lies on the device, or will do so
-        next time, as on the host."""
+        """Offer an arrived result to the keeper, if it lies on the device as on the host."""
         if here.flags.forc and (there is None or (there.strides == here.strides
                                                   and there.dtype == here.dtype)):
             self.keeper.result(here, None if there is None else there.data,
                                (self.kind, here.shape, here.dtype))
 
     def returned(self, most: int = 0) -> None:
-        """Wait until no more than so many results are under way."""
+        """Wait until at most ``most`` results are under way."""
         while len(self.downloads) > most:
             self.downloads[0].wait(helps=not most)
             del self.downloads[0]
@@ -356,8 +318,7 @@ class Crossing:
             self.ring.link.await_downloads()
 
     def fetch(self, there: Any, here: np.ndarray) -> None:
-        """Begin to bring an array; what has gaps or another type on the device is copied there
-        first."""
+        """Begin to bring an array; what has gaps or another type is first copied on the device."""
         if not here.size:
             return
         like = compact(here)
@@ -390,7 +351,6 @@ class Crossing:
                                                      there, self.streams))
 
     def abandon(self) -> None:
-        """Leave nothing under way after an error."""
         for transfer in (*self.uploads, *self.downloads):
             transfer.cancel()
         self.uploads.clear()
@@ -399,20 +359,17 @@ class Crossing:
 
 
 def native(dtype: np.dtype) -> np.dtype:
-    """The type in the byte order of the machine: the same object if it is, by which calls are known
-    again."""
+    """The type in the machine's byte order: the same object if it is, for look-ups by identity."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def compact(x: Any) -> Memory:
-    """Memory for the elements of an array, or for those of a part of it: without gaps, the axes in
-    the same order, in the byte order of the machine."""
+    """Gapless memory for the elements of an array, axes in order, in the machine's byte order."""
     axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
     return Memory(x.shape, contiguous_strides(x.shape, x.itemsize, axes), native(x.dtype))
 
 
 def current_home() -> _Home:
-    """The current device as its keeper sees it."""
     link = current_ring().link
     return _homes.get(link) or _homes.setdefault(link, _Home(link))
 
@@ -441,13 +398,12 @@ def crossing() -> Iterator[Crossing]:
 
 
 def free_bytes() -> int:
-    """Device memory that can be had, that of copies of arrays included."""
     home = current_home()
     return home.link.free_bytes() + home.keeper.nbytes
 
 
 def _shrunk(nbytes: int) -> int:
-    """The bytes of copies that leave the device for others."""
+    """Bytes of copies that leave the device for others."""
     here = current_device()
     return sum(home.keeper.shrink(nbytes) for link, home in [*_homes.items()]
                if link.ordinal == here)
@@ -463,8 +419,7 @@ def keep_soon(arrays: Sequence[np.ndarray]) -> None:
 
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
              multiply: Callable[[Any, Any, Any], None], head: Any) -> None:
-    """Multiply matrices without gaps that move as they are, one after the other: what streaming
-    amounts to for small ones. ``head``: that of the replay of ``multiply``."""
+    """Multiply gapless matrices that move as they are; ``head`` is ``multiply``'s replay."""
     with crossing() as way:
         found, notes = [(x, way.kept(x)) for x in (x1, x2)], noted.get()
         if any(there is None and x.nbytes > FEW_BYTES for x, there in found) or way.uploads:
@@ -491,38 +446,17 @@ def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
 
 
 def _span(x: np.ndarray) -> tuple[int, int]:
-    """The addresses of an array without gaps."""
     address = x.__array_interface__["data"][0]
     return address, address + x.nbytes
 
 
 def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray],
           out: np.ndarray | None = None, written: Sequence[np.ndarray] = ()) -> Any:
-    """Do the work of a call on the GPU.
-
-    Parameters
-    ----------
-    function : str
-        On whose account it is.
-    work : callable
-        A function of the :class:`~cuteblas.engines.execution.Execution`, of a list of CuPy arrays
-        in the place of ``arrays`` and ``written``, and of one in the place of ``out`` or ``None``;
-        it returns a CuPy array, or one with a dict of others.
-    arrays : sequence of numpy.ndarray
-        The operands, which are only read.
-    out : numpy.ndarray, optional
-        What the result is written to. It may share memory with operands: they have been read by
-        then.
-
-    written : sequence of numpy.ndarray
-        Further results, which share memory with nothing else.
-
-    Returns
-    -------
-    numpy.ndarray or (numpy.ndarray, dict) or None
-        ``out``, an operand that the work returns, or a new array laid out as what the work returns;
-        ``None`` if the device has no memory for it all.
-    """
+    """Do the work of a call on the GPU; ``None`` if the device has too little memory."""
+    # ``work`` takes the :class:`Execution`, CuPy arrays for ``arrays`` and ``written``, and one
+    # for ``out`` or ``None``; it returns an array, or one with a dict of others. ``out`` may share
+    # memory with operands, which have been read by then; ``written`` shares memory with nothing
+    # else.
     try:
         with crossing() as way:
             way.kind = function

@@ -1,10 +1,8 @@
 """Which NumPy arrays have a copy on a device, and whether it still has their elements.
 
-A copy belongs to the memory that an array owns, so views share it.
-:class:`~cuteblas.runtime.tracking.Watch` says which parts were written since they were read, or
-:class:`~cuteblas.runtime.tracking.Hashes` where Linux does not track writes; only these parts move
-again. An array is tracked when it comes for the third time unchanged, as a sample of its
-bytes says: the sample decides whether that is worth it, never whether a copy is right.
+A copy belongs to the memory that an array owns, so views share it. Only parts that were written
+move again, as ``runtime.tracking`` says. An array is tracked when it comes for the third time with
+an equal sample of its bytes: the sample decides if that pays, never if a copy is right.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _PATIENCE = 2                    # times that an array moves unchanged before it
 _FAULT_COST = 25                 # the first write to a tracked page takes as long as moving so many
 
 noted: ContextVar[list[Any] | None] = ContextVar("cuteblas_noted", default=None)
-"""What :func:`cuteblas.engines.replay.copies.replayed` is told of the product of this context."""
+"""What ``engines.replay.copies.replayed`` is told of the product of this context."""
 
 _keepers: tuple[ref[Keeper], ...] = ()  # replaced as a whole: devices that are used first add
                                         # theirs while others look
@@ -49,10 +47,9 @@ _orphans: list[Any] = []                # of the parent process: to free their m
 
 @dataclass(eq=False)
 class _Owner:
-    """A record of memory that an array owns: the bytes that moved while its sample was the same,
-    how often all of it has to move before it is tracked, the kind of result that it is until it is
-    used, and, while it has a copy, a weak reference to the array (NumPy resizes no array that has
-    one), the bytes that did not have to move, and how many have not moved at all."""
+    """Memory that an array owns: bytes moved with an equal sample, how often all of it has to move
+    before it is tracked, the kind of result that it is, and with a copy a weak reference to the
+    array, the bytes that did not have to move, and those that have not moved at all."""
 
     low: int
     nbytes: int
@@ -67,7 +64,7 @@ class _Owner:
     unmoved: int = 0
 
     def sampled(self) -> bool:
-        """Take a sample: whether it is that of before."""
+        """Take a sample, and say whether it equals the one before."""
         before, step = self.sample, (self.nbytes - _LINE_BYTES) // (_LINES - 1)
         self.sample = shadow((_LINES, _LINE_BYTES), (step, 1), "|u1", self.low).tobytes()
         if self.sample != before:
@@ -76,30 +73,11 @@ class _Owner:
 
 
 class Keeper:
-    """The copies on one device. All methods may be called by any thread.
-
-    Parameters
-    ----------
-    device : object
-        It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or
-        raises a ``MemoryError``; ``upload(memory, offset, low, high, hashes)``, which copies memory
-        of the host, or begins to: what is begun must not be cancelled without :meth:`leave`;
-        ``hashes``, unless ``None``, get the hashes of the bytes that move; and
-        ``pinned(low, high)``: whether devices may write to this memory of the host, unseen by the
-        kernel.
-    limit : int
-        The most bytes of all copies; those that were used least recently leave first.
-    watch : callable
-        What sees writes between two addresses: :class:`~cuteblas.runtime.tracking.Watch`, or what
-        returns an object with its methods.
-
-    Attributes
-    ----------
-    limit, nbytes : int
-        The limit, and the bytes of all copies.
-    lock : RLock
-        Of all methods.
-    """
+    """The copies on one device, up to ``limit`` bytes, for any thread, under ``lock``."""
+    # ``device`` has ``allocate(nbytes)``, which may raise MemoryError; ``upload(memory, offset,
+    # low, high, hashes)``, which at least begins a copy that only :meth:`leave` cancels, and fills
+    # hashes; and ``pinned(low, high)``: whether devices may write there, unseen by the kernel.
+    # ``watch`` makes objects like :class:`~cuteblas.runtime.tracking.Watch`.
 
     def __init__(self, device: Any, limit: int, watch: Any = Watch):
         global _keepers
@@ -114,9 +92,7 @@ class Keeper:
             _keepers = (*(each for each in _keepers if each() is not None), ref(self))
 
     def find(self, x: np.ndarray) -> tuple[Any, int] | None:
-        """The memory of an array's copy, which lives as long as it is referred to, and the bytes
-        before the array's first element; parts of the array that were written move there first.
-        ``None`` if there is no copy."""
+        """The memory of an array's copy, up to date, and bytes to its beginning, or ``None``."""
         if self.lock._is_owned():                       # a handler of signals, while parts move
             return None
         with self.lock:
@@ -147,9 +123,7 @@ class Keeper:
             return memory, offset
 
     def copies(self, arrays: Iterable[np.ndarray]) -> list[tuple[_Owner, Any, int, Any]] | None:
-        """The memory of the copies of arrays as they are, for :meth:`unchanged`, with ``lock`` held
-        from here to there: nobody else moves what was written meanwhile. ``None`` if one has
-        none."""
+        """Copies as they are, for :meth:`unchanged` under the same ``lock``, or ``None``."""
         found = []
         for x in arrays:
             owner, offset, span = self._owner(x)
@@ -159,8 +133,7 @@ class Keeper:
         return found
 
     def unchanged(self, copies: Iterable[tuple[_Owner, Any, int, Any]]) -> bool:
-        """Whether copies have had the elements of their arrays all the time since they were
-        found."""
+        """Whether copies had the elements of their arrays all the time since they were found."""
         for owner, memory, _offset, (low, high) in copies:
             if owner.memory is not memory or owner.watch.written(low, high) != []:
                 return False
@@ -170,16 +143,14 @@ class Keeper:
         return True
 
     def seen(self, x: np.ndarray, nbytes: int) -> tuple[Any, int] | None:
-        """Note that ``nbytes`` of an operand without a copy have to move; keep it if that is worth
-        it by now, as :meth:`find`."""
+        """Note that bytes of an operand without a copy move; keep it if that pays by now."""
         with self.lock:
             if self.wanted(x, nbytes):
                 self._keep(self._owner(x)[0], x)        # type: ignore[arg-type]
         return self.find(x)
 
     def wanted(self, x: np.ndarray, nbytes: int) -> bool:
-        """Note that a call on an array could have had ``nbytes`` moved in the time that it would
-        have gained by a copy: whether it is worth it now."""
+        """Note what a call on an array would have gained by a copy: whether it pays now."""
         with self.lock:
             owner, *_ = self._owner(x, new=True)
             if owner is None or owner.memory is not None:
@@ -194,8 +165,7 @@ class Keeper:
         return kind in self._useful
 
     def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
-        """Note a result that arrived; ``memory`` has its bytes, if it is not ``None``. It is kept
-        then if results of this kind came again as operands."""
+        """Note a result that arrived in ``memory``; keep it if its kind came again as operands."""
         with self.lock:
             owner, *_ = self._owner(x, new=True)
             if owner is not None and x.nbytes == owner.nbytes:
@@ -210,32 +180,28 @@ class Keeper:
                 owner.kind = kind
 
     def leave(self, x: np.ndarray) -> None:
-        """Drop the copy of an array that a call is about to write over: writes to it cost nothing
-        then."""
+        """Drop the copy of an array that a call is about to write."""
         with self.lock:
             owner, *_ = self._owner(x)
             if owner is not None and 2 * x.nbytes >= owner.nbytes:
                 self._drop(owner)
 
     def distrust(self, memories: Iterable[Any]) -> None:
-        """Drop copies in some memory of the device, which an error may have left without all of
-        their elements."""
+        """Drop copies in memory of the device that an error may have left incomplete."""
         with self.lock:
             for owner in [owner for owner in self._copies
                           if any(owner.memory is memory for memory in memories)]:
                 self._drop(owner)
 
     def expected(self, x: np.ndarray, hashed: bool = False) -> int:
-        """The bytes of an array that a call probably does not have to move; or those of which it
-        compares hashes then."""
+        """Bytes of an array that a call need not move; or those whose hashes it compares."""
         with self.lock:
             owner, *_ = self._owner(x)
             return x.nbytes if owner in self._copies and not (
                 hashed and isinstance(owner.watch, Watch)) else 0
 
     def shrink(self, nbytes: float) -> int:
-        """Drop copies of so many bytes, those that were used least recently first; returns the
-        bytes."""
+        """Drop copies of so many bytes, least recently used first; return the bytes."""
         with self.lock:
             self._bury()
             before = self.nbytes
@@ -244,15 +210,13 @@ class Keeper:
             return before - self.nbytes
 
     def release(self) -> None:
-        """Drop all copies, and what is known of arrays."""
         with self.lock:
             self.shrink(inf)
             self._owners.clear()
 
     def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int,
                                                                 tuple[int, int]]:
-        """The record of the memory of an array's owner, the bytes before its first element, and the
-        array's addresses."""
+        """An array's owner's record, the bytes before its first element, and its addresses."""
         self._bury()
         base = _base(x)
         key = base.__array_interface__["data"][0], base.nbytes
@@ -270,8 +234,7 @@ class Keeper:
         return self._owners[key] if inside else None, address - key[0], (low, high)
 
     def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> None:
-        """Track the owner of an array, with memory that has its bytes or gets those that are asked
-        for; or leave it as it is."""
+        """Track an array's owner, with memory that has, or gets, its bytes."""
         low, high = owner.low, owner.low + owner.nbytes
         if owner.nbytes > self.limit or self._device.pinned(low, high):
             return
@@ -312,8 +275,7 @@ class Keeper:
                 tally("arrays", "kept", why).tick()
 
     def _died(self, owner: _Owner, array: Any) -> None:
-        """Called before memory is freed, in the middle of anything: while another thread has the
-        lock, the copy stays until it is asked for something."""
+        """Called before memory is freed, at any time; another thread's lock delays the drop."""
         self._dead.append((owner, array))
         if self.lock.acquire(blocking=False):
             self._bury()
@@ -327,13 +289,11 @@ class Keeper:
 
 
 def keepers() -> list[Keeper]:
-    """Those of all devices that have been used."""
     return [keeper for each in _keepers if (keeper := each()) is not None]
 
 
 def expected(arrays: Iterable[Any], hashed: bool = False) -> int:
-    """The bytes of NumPy arrays that a call probably does not have to move; or those of which it
-    compares hashes then."""
+    """Bytes of NumPy arrays that a call need not move; or those whose hashes it compares."""
     filled = [keeper for keeper in keepers() if keeper.nbytes]
     return sum({id(x): keeper.expected(x, hashed) for keeper in filled for x in arrays
                 if is_large(x)}.values())
@@ -345,12 +305,10 @@ def by_hashes() -> bool:
 
 
 def is_on() -> bool:
-    """Whether arrays that come again are kept."""
     return keeps_arrays() if _limit is None else _limit > 0
 
 
 def is_large(x: Any) -> bool:
-    """Whether an array is one that is worth asking for."""
     return isinstance(x, np.ndarray) and x.nbytes >= _LEAST_BYTES
 
 
@@ -361,8 +319,7 @@ def owning(x: np.ndarray) -> np.ndarray | None:
 
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
-    """Whether an array should be kept, after one more call that would have gained the time in which
-    so many bytes move."""
+    """Whether to keep an array, after one more call that would have gained these bytes."""
     # all of which take note
     return max([keeper.wanted(x, nbytes) for keeper in keepers()], default=False)
 
@@ -422,7 +379,6 @@ _limit: int | None = None
 
 
 def _base(x: np.ndarray) -> np.ndarray:
-    """The last array that an array is a view of."""
     while isinstance(x.base, np.ndarray):
         x = x.base
     return x

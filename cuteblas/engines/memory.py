@@ -1,8 +1,4 @@
-"""Arrays without their data: shapes, strides and addresses, on whatever device.
-
-All decisions of this package are taken on :class:`Memory`, so they are the same for NumPy and CuPy
-arrays and need no device.
-"""
+"""Arrays without their data: all decisions are taken on :class:`Memory`."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ __all__ = ["Ints", "Memory", "array_at", "contiguous_strides", "is_contiguous", 
            "overlap", "overlaps_itself", "same_elements", "shadow", "without_imaginary_part"]
 
 Ints = tuple[int, ...]
-"""Extents, strides, axes or positions."""
 
 # The exact overlap test solves a bounded Diophantine equation; past this many steps the operands
 # count as overlapping.
@@ -25,21 +20,7 @@ _OVERLAP_STEPS = 10_000
 
 @dataclass(frozen=True)
 class Memory:
-    """The layout of an array in memory.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Extents.
-    strides : tuple of int
-        In bytes.
-    dtype : numpy.dtype
-        Element type, byte order included.
-    address : int
-        Of the first element (all indices 0), in bytes.
-    writeable : bool
-        Whether elements may be written.
-    """
+    """The layout of an array in memory: strides in bytes, and the address of the first element."""
 
     shape: Ints
     strides: Ints
@@ -49,7 +30,6 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         size = 1
         for extent in self.shape:
             size *= extent
@@ -62,8 +42,7 @@ class Memory:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Bytes that the elements may touch, relative to the address: from the first to one past
-        the last."""
+        """Bytes from the address that elements touch: from the first to one past the last."""
         if not self.size:
             return 0, 0
         reach = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides,
@@ -72,8 +51,7 @@ class Memory:
 
     @property
     def whole_elements(self) -> bool:
-        """Whether the address and all strides that matter are multiples of the element's size: what
-        kernels can read."""
+        """Whether address and strides are multiples of the element's size, as kernels need."""
         size = self.dtype.itemsize
         return self.address % size == 0 and all(s % size == 0
                                                 for s, n in zip(self.strides, self.shape,
@@ -81,16 +59,13 @@ class Memory:
 
     @property
     def aligned(self) -> bool:
-        """Whether NumPy calls the array aligned: to what the element's parts need, a float for a
-        complex number."""
+        """Whether NumPy calls the array aligned: to a float for a complex number."""
         size = self.dtype.alignment
         return self.size == 0 or (self.address % size == 0 and all(
             s % size == 0 for s, n in zip(self.strides, self.shape, strict=True) if n > 1))
 
 
 class _Addresses:
-    """Memory that an array is made of without a copy."""
-
     __slots__ = "__array_interface__", "array_owner"
 
     def __init__(self, owner: Any, *layout: Any):
@@ -107,14 +82,12 @@ def array_at(address: int, shape: Ints, strides: Ints, typestr: str,
 
 def shadow(shape: Ints, strides: Ints, typestr: str = "|i1",
            address: int = 16) -> np.ndarray:
-    """An array whose elements must not be read: NumPy decides by its strides on the order of a
-    result's axes."""
+    """An array that must not be read: NumPy decides by its strides on a result's order."""
     return array_at(address, shape, strides, typestr, True)
 
 
 def overlap(x: Memory, y: Memory, doubt: bool = True) -> bool:
-    """Whether an element of ``x`` shares a byte with an element of ``y``; ``doubt`` if that is too
-    hard to tell."""
+    """Whether elements of ``x`` and ``y`` share a byte; ``doubt`` if that is too hard to tell."""
     (xlo, xhi), (ylo, yhi) = x.span, y.span
     if x.address + xhi <= y.address + ylo or y.address + yhi <= x.address + xlo:
         return False
@@ -145,8 +118,7 @@ def overlaps_itself(x: Memory, doubt: bool = True) -> bool:
 
 
 def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]], doubt: bool) -> bool:
-    """Whether two elements share a byte that have other indices along the first mode: the first
-    element's row of the other modes and all later rows."""
+    """Whether elements with other indices along the first mode share a byte."""
     (stride, extent), *rest = modes
     strides, shape = tuple(s for s, _n in rest), tuple(n for _s, n in rest)
     first = 1 << 40                         # any address but NULL
@@ -156,8 +128,7 @@ def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]], doubt: bool
 
 def contiguous_strides(shape: Ints, itemsize: int,
                        axes: Sequence[int] | None = None) -> Ints:
-    """Strides in bytes of a gapless array whose axes are in memory in the order ``axes``, outermost
-    first (C order by default)."""
+    """Strides in bytes without gaps, of ``axes`` outermost first (C order by default)."""
     strides, step = [0] * len(shape), itemsize
     for axis in reversed(range(len(shape)) if axes is None else axes):
         strides[axis] = step
@@ -166,8 +137,7 @@ def contiguous_strides(shape: Ints, itemsize: int,
 
 
 def is_contiguous(x: Memory, order: str) -> bool:
-    """Whether ``x`` is C-contiguous (``"C"``) or Fortran-contiguous (``"F"``) as NumPy's flags say
-    it."""
+    """Whether NumPy's flags say C-contiguous ("C") or Fortran-contiguous ("F")."""
     axes = range(len(x.shape)) if order == "C" else range(len(x.shape))[::-1]
     expected = contiguous_strides(x.shape, x.dtype.itemsize, axes)
     return x.size == 0 or all(s == e for s, e, n in zip(x.strides, expected, x.shape, strict=True)
@@ -175,8 +145,7 @@ def is_contiguous(x: Memory, order: str) -> bool:
 
 
 def new_memory(x: Memory, order: str) -> Memory:
-    """The memory of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"`` or
-    ``"K"``; it has no address."""
+    """The memory of a new array that copies ``x`` in NumPy's order; it has no address."""
     axes = list(range(len(x.shape)))
     unlike = order in "AK" and not is_contiguous(x, "C")
     if order == "F" or (unlike and is_contiguous(x, "F")):
@@ -187,6 +156,5 @@ def new_memory(x: Memory, order: str) -> Memory:
 
 
 def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
-    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts before the
-    call ran; once is enough."""
+    """The array to cast to ``dtype``: NumPy has warned of lost imaginary parts already."""
     return src.real if src.dtype.kind == "c" and dtype.kind not in "bc" else src

@@ -1,5 +1,4 @@
-"""``alpha A B + beta C`` by NumPy's BLAS: BLAS routines on NumPy arrays, in kernels' types and with
-their rules."""
+"""``alpha A B + beta C`` by NumPy's BLAS, in kernels' types and with their rules."""
 
 from __future__ import annotations
 
@@ -14,28 +13,13 @@ from .exact import matmul
 __all__ = ["QUIET", "Multiplication", "new_array", "product_in"]
 
 QUIET = Context()
-"""``QUIET.copy().run`` calls a function without NumPy's warnings, in a quarter of the time of
-``numpy.errstate``."""
+"""``QUIET.copy().run`` calls without NumPy's warnings, in a quarter of ``errstate``'s time."""
 QUIET.run(np.seterr, all="ignore")
 
 
 @dataclass(frozen=True, slots=True)
 class Multiplication:
-    """``alpha A B + beta C`` of arrays of certain shapes and types.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the result.
-    kind, sums : numpy.dtype
-        Types of the result and of the sums.
-    order : {"F", "C"}
-        The order of the matrices of a new array.
-    conj_a, conj_b : bool
-        Whether elements are conjugated.
-    plain : bool
-        Whether the product has no alpha, beta or conjugation, and one element type.
-    """
+    """``alpha A B + beta C`` of certain shapes and types; ``plain``: just A B."""
 
     shape: tuple[int, ...]
     kind: np.dtype
@@ -59,7 +43,6 @@ class Multiplication:
 
 
 def new_array(shape: tuple[int, ...], kind: np.dtype, order: str) -> np.ndarray:
-    """A new array whose matrices are in an order."""
     if len(shape) == 2:
         return np.empty(shape, kind, order)             # type: ignore[call-overload]
     *batch, m, n = shape
@@ -89,7 +72,6 @@ def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray 
 
 
 def product_in(a: np.ndarray, b: np.ndarray, sums: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """A B in the type of the sums, broadcast to a shape."""
     product = matmul(None, a, b, dtype=sums) if sums.kind == "i" else None
     if product is None:
         product = np.matmul(a.astype(sums, copy=False), b.astype(sums, copy=False))

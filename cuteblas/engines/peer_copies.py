@@ -1,16 +1,17 @@
-"""Copies of arrays between GPUs: by the driver where runs are long, else packed by kernels before
-they move."""
+"""Copies between GPUs: by the driver where runs are long, else packed by kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..planning.problem import merged
+from ..planning.sharding import common, seen_from
 from ..runtime.peers import Lane, Mode, Peers
 from .cuda import CUDA, spare_memory
 from .execution import Execution
@@ -23,7 +24,6 @@ _MOST_COPIES = 64                      # for one box, before it is packed
 _LEAST_RUN = 512                       # bytes: shorter runs are packed by a kernel before they move
 
 Stream = tuple[int, Lane]
-"""A device and one of its streams."""
 
 
 def copy_box(between: Peers, lane: Stream, target: tuple[int, Any],
@@ -43,8 +43,7 @@ def copy_box(between: Peers, lane: Stream, target: tuple[int, Any],
 
 
 class _Way(NamedTuple):
-    """Copies by the driver: the bytes of a run, the modes of one copy, and where each begins in
-    target and source."""
+    """Copies by the driver: bytes of a run, modes of a copy, beginnings in both arrays."""
 
     width: int
     modes: tuple[Mode, ...]
@@ -54,8 +53,7 @@ class _Way(NamedTuple):
 @lru_cache(maxsize=4096)
 def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...],
          itemsize: int) -> _Way | None:
-    """How the driver copies a box; ``None`` where runs are short or backwards, or copies are
-    many."""
+    """How the driver copies a box; ``None`` where runs are short or backwards, or copies many."""
     if not prod(shape):
         return _Way(0, (), ())
     modes: list[Any] = [*merged(tuple(zip(shape, target, source, strict=True)))]
@@ -86,8 +84,7 @@ def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...
 
 def _by_kernels(between: Peers, lane: Stream, target: tuple[int, Any],
                 source: tuple[int, Any]) -> None:
-    """Copy a box whose runs are short or backwards: kernels pack the elements at the source and
-    unpack them at the target."""
+    """Copy a box by kernels that pack elements at the source and unpack them at the target."""
     (to, dst), (origin, src) = target, source
     if to == origin:
         _move(between, lane, to, src, dst)
@@ -113,7 +110,6 @@ def _made(between: Peers, lane: Stream, device: int, like: Memory) -> Any:
 
 
 def _move(between: Peers, lane: Stream, device: int, src: Any, dst: Any) -> None:
-    """A copy by kernels within a device, in the order of a lane."""
     between.wait(device, "kernels", between.record(*lane))
     with between.on(device):
         Execution("copy: between devices", CUDA).move(src, dst)
@@ -121,26 +117,17 @@ def _move(between: Peers, lane: Stream, device: int, src: Any, dst: Any) -> None
 
 
 def assign(between: Peers, target: Any, source: Any) -> None:
-    """Copy all elements of a :class:`~cuteblas.ShardedArray` into another one of its shape and
-    type, in whatever shards."""
+    """Copy a :class:`~cuteblas.ShardedArray` into another of its shape and type, in any shards."""
     devices = sorted({*target.devices, *source.devices})
     begun = [between.record(device, "kernels") for device in devices]
     for device in {*target.devices}:
         for event in begun:
             between.wait(device, "in", event)
-    for (to, start), dst in zip(zip(target.devices, target.starts, strict=True), target.shards,
-                                strict=True):
-        for (origin, first), src in zip(zip(source.devices, source.starts, strict=True),
-                                        source.shards, strict=True):
-            low = [0] * target.ndim
-            high = list(target.shape)
-            for axis, at, x in ((target.axis, start, dst), (source.axis, first, src)):
-                low[axis], high[axis] = max(low[axis], at), min(high[axis], at + x.shape[axis])
-            if all(i < j for i, j in zip(low, high, strict=True)):
-                box_of = [tuple(slice(i - (at if k == axis else 0), j - (at if k == axis else 0))
-                                for k, (i, j) in enumerate(zip(low, high, strict=True)))
-                          for axis, at in ((target.axis, start), (source.axis, first))]
-                copy_box(between, (to, "in"), (to, dst[box_of[0]]), (origin, src[box_of[1]]))
+    shards = [zip(x.devices, x.shards, x.boxes, strict=True) for x in (target, source)]
+    for (to, dst, its), (origin, src, theirs) in product(*shards):
+        if all(box := common(its, theirs)):
+            copy_box(between, (to, "in"), (to, dst[seen_from(box, its)]),
+                     (origin, src[seen_from(box, theirs)]))
     ended = [between.record(device, "in") for device in {*target.devices}]
     for device in devices:
         for event in ended:
@@ -149,6 +136,6 @@ def assign(between: Peers, target: Any, source: Any) -> None:
 
 
 def hold(between: Peers, events: Sequence[Any]) -> None:
-    """Keep arrays of which parts have moved between devices until events have happened."""
+    """Keep arrays of which parts have moved until events have happened."""
     between.hold(events)
     spare_memory(between.let_go)

@@ -1,10 +1,8 @@
-"""Where a call on NumPy arrays runs: on this CPU or on the GPU.
+"""Where a call on NumPy arrays runs, on this CPU or on the GPU, by expected times.
 
-``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA,
-planning and compilation are jobs of other threads (:mod:`.background`), while calls stay on the
-host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at once where a program asked for
-it. A call waits for such a job if the GPU is expected to save more than the wait. The times of
-longer calls correct what is expected of others.
+Imports, CUDA's start, planning and compilation are jobs of other threads while calls stay on the
+host; a call waits for one if the GPU saves more. CUDA starts when the GPU would have saved
+:data:`_GAIN`. Times of longer calls correct what is expected of others.
 """
 
 from __future__ import annotations
@@ -47,35 +45,20 @@ FEW = 1 << 17
 
 _FASTER = "NumPy is expected to be faster"
 _GAIN = 4e-3
-"""Seconds that the GPU would save, from which CUDA is started: its start costs a program nothing
-but idle processors."""
+"""Seconds that the GPU would save, from which CUDA starts: the start costs idle processors."""
+
+_SHORT = 0.05
+"""Seconds: CUDA's start does not take processors from a call that takes less."""
 
 _START = 0.6
-"""Seconds after which CUDA is expected to have started, on any machine."""
+"""Seconds after which CUDA should have started, on any machine."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a call costs.
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        Of its products.
-    products : float
-        Multiplications; 0 for a copy.
-    up, down : int
-        Bytes of the operands and of the results.
-    transposes : bool
-        Whether a copy has another order than its source.
-    symmetric : bool
-        Whether it is a matrix times its transpose, of which NumPy computes a half.
-    kept, hashed : int
-        Bytes of operands that are on the GPU already, and of those whose hashes are compared first.
-    again : list
-        The work of a call like this one whose large operands were there, and what does it once
-        more; empty if there was none.
-    """
+    """What a call costs: ``products`` (0 for a copy), bytes ``up`` and ``down``, ``kept`` on the
+    GPU, and ``hashed`` first. NumPy computes half of a ``symmetric`` product. ``again`` has the
+    work of a call like it whose large operands were there."""
 
     dtype: np.dtype
     products: float
@@ -88,8 +71,7 @@ class Work:
     again: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def never_moves(self) -> bool:
-        """Whether the host is expected to be faster, whatever has been started or could be kept, in
-        a time from which nothing is learned."""
+        """Whether the host is faster in any case, in a time that teaches nothing."""
         from .keeping import is_on
 
         here, there = (self.with_copies(self.up) if is_on() else self).seconds()
@@ -102,7 +84,6 @@ class Work:
         return replace(self, kept=nbytes, hashed=nbytes * by_hashes())
 
     def seconds(self) -> tuple[float, float]:
-        """The expected times by NumPy and by the GPU."""
         count, costs, name = _processors(), _costs(), self.kind
         if self.products:
             here = costs.host_product(name, self.products / (1 + self.symmetric),
@@ -119,13 +100,11 @@ class Work:
         return here * _corrections[False, name], there * _corrections[True, name] * beside
 
     def over_devices(self, count: int) -> float:
-        """The expected time by so many GPUs."""
         return _costs().over_devices(self.seconds()[1], self.up + self.down, count)
 
     @property
     def kind(self) -> str:
-        """The kind of calls whose times say something about this one: by type, or by the order of a
-        copy."""
+        """The kind of calls that this one's time is about: by type, or order of a copy."""
         return _name(self.dtype) if self.products else "transposes" if self.transposes else "copies"
 
 
@@ -149,7 +128,6 @@ def _costs() -> HostCosts:
 
 
 def gpu_seconds(dtype: np.dtype, products: float) -> float:
-    """The expected time of a sum of products of what is on the GPU."""
     return _costs().gpu_product(dtype.name, products)
 
 
@@ -166,15 +144,13 @@ _busy = _alternating = 0.0  # until when they do, after any product of NumPy, an
 
 @cache
 def _spin() -> float:
-    """For how many seconds OpenBLAS's threads keep processors busy when they have no more work: a
-    third of one by default."""
+    """Seconds for which OpenBLAS's threads stay busy without work: a third of one by default."""
     clocks = os.environ.get("OPENBLAS_THREAD_TIMEOUT", "")
     return 2.0 ** min(int(clocks), 30) / 2e9 if clocks.isdecimal() else 0.35
 
 
 staying: set[tuple[Any, ...]] = set()
-"""Shapes and types of operands that the host is expected to multiply faster; empty again when that
-has to be reconsidered."""
+"""Shapes and types that the host multiplies faster; empty when that is reconsidered."""
 
 
 _corrections: defaultdict[tuple[bool, str], float] = defaultdict(lambda: 1.0)
@@ -184,9 +160,9 @@ _carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loade
 
 
 def _learn(moved: bool, work: Work, seconds: float) -> None:
-    """Let the time of a call correct what is expected of its kind there, and the correction of the
-    other side fade. What moves beside busy threads of a BLAS says nothing of others, unless its
-    products come between."""
+    """Correct what is expected of a kind by a time there; the other correction fades."""
+    # What moves beside busy threads of a BLAS says nothing of others, unless products come
+    # between.
     if seconds < _NOTICED or (moved and _alternating <= perf_counter() - seconds < _busy):
         return
     kind, ratio = work.kind, seconds / work.seconds()[moved]
@@ -205,7 +181,6 @@ def _within(most: float, ratio: float) -> float:
 
 
 def _rates(work: Work) -> str:
-    """Where the expected times of a call come from."""
     from ..planning.cost.hosts import HOST
 
     source, calls = "estimated" if _costs() is HOST else "measured by calibrate --host", _calls[work.kind]
@@ -262,14 +237,12 @@ def stays(*arrays: Any) -> bool:
 
 
 def may_move(*arrays: Any) -> bool:
-    """Whether a call on these operands compares times, or has to move: for
-    :func:`cuteblas.explain`, which waits for that."""
+    """Whether a call compares times, or has to move: for ``explain``, which waits for that."""
     _prepare()
     return not stays(*arrays) and host_engine().moves
 
 
 def _prepare() -> None:
-    """Import the modules that compare times."""
     global _ready
     from . import emulator, keeping, problems
 
@@ -279,8 +252,7 @@ def _prepare() -> None:
 
 
 def _prepared() -> bool:
-    """Whether these modules are imported; the first call begins that in another thread, once the
-    driver has begun."""
+    """Whether they are imported; the first call begins that, once the driver has begun."""
     global _preparing
     if _preparing is None and not _ready:
         from .background import later
@@ -321,7 +293,6 @@ def _alone(function: Callable[..., object], *arguments: Any) -> None:
 
 
 def require_cuda(what: str) -> None:
-    """Start CUDA."""
     if orphaned() or not _start():
         from ..runtime.devices import require_gpu
 
@@ -367,12 +338,12 @@ def _reason_for(work: Work) -> tuple[bool, str]:
 def _start_and_make_ready() -> None:
     """Start CUDA, and compile and import meanwhile what calls need."""
     from .._cache import usage
-    from ..runtime.devices import create_context, load_compiler, start_driver
+    from ..runtime.devices import create_context, load_libraries, start_driver
     from .background import later
 
     start_driver()
     context = later(create_context)
-    load_compiler()
+    load_libraries()
     _begun.set()
     threads = later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
@@ -410,8 +381,7 @@ def _import_engines() -> None:
 
 
 def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ()) -> str | None:
-    """Why a call that is about to run is not for the GPU; ``None`` if it is. Those that would gain
-    start CUDA."""
+    """Why a call does not run on the GPU, else ``None``; calls that would gain start CUDA."""
     global _saved
     if current_backend() == "cuda":
         return None
@@ -431,7 +401,7 @@ def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ())
 
 
 def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
-    """The bytes of operands that are on the GPU already, and of those that are compared."""
+    """Bytes of operands that are on the GPU already, and of those that are compared."""
     if not _started:
         return 0, 0
     from .keeping import expected
@@ -440,18 +410,16 @@ def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
 
 
 def _starts(gain: float) -> bool:
-    """Whether CUDA starts, or did so, when a call that the GPU would have saved so many seconds is
-    added to those before."""
+    """Whether CUDA starts, or did, at the seconds that this and earlier calls would save."""
     global _saved
     _saved += gain
-    if _starting is None and _saved >= _GAIN:
+    if _starting is None and _saved >= _GAIN and gain >= _SHORT:
         _begin_to_start()
     return _starting is not None
 
 
 def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
-    """Note what a call would gain if its large operands stayed on the GPU, and begin to move those
-    whose calls would have gained as much as that costs."""
+    """Note what a call would gain by kept operands, and begin to move those that repay it."""
     global _moving
     from .keeping import is_on, owning, wanted
 
@@ -488,24 +456,9 @@ def _ended(job: Job, gain: float) -> bool:
 def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray],
             out: np.ndarray | None, stay: Callable[[], Any], written: Sequence[np.ndarray] = (),
             stream: Callable[[], Any] | None = None) -> Any:
-    """Run a call on the GPU if it is expected to be faster there, else by NumPy.
-
-    Parameters
-    ----------
-    function : str
-        Its name, for the counters.
-    work : Work
-        What it costs.
-    run : callable
-        What it does, as :func:`cuteblas.engines.host_cuda.carry` takes it.
-    arrays, out, written
-        Its operands, where the result goes, and further results.
-    stay : callable
-        The call itself. It is made with NumPy's backend.
-    stream : callable, optional
-        Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it
-        cannot.
-    """
+    """Run a call on the GPU if it is expected to be faster there, else by NumPy."""
+    # ``run`` is what :func:`cuteblas.engines.host_cuda.carry` takes, ``stay`` the call with
+    # NumPy's backend, and ``stream`` the call in tiles.
     global _busy, _alternating
     given, note = work, list[Any]()
     for there, again in (*work.again,):
@@ -563,11 +516,12 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     # which take processors
     if all(job is None or job.done() for job in (_starting, *_compiling.values())):
         _learn(False, work, perf_counter() - begin)
+    if _saved >= _GAIN:
+        _begin_to_start()
     return result
 
 
 def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:
-    """The cost of a copy into memory with these strides."""
     transposes = any(s != t for s, t, n in zip(source.strides, strides, source.shape, strict=True)
                      if n > 1)
     return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes, False,
@@ -583,15 +537,13 @@ def where_it_runs(work: Work, device: str) -> str:
 
 
 def bytes_of(arrays: Iterable[Any]) -> int:
-    """The bytes that move: those of memory that occurs twice once, an axis along which an array is
-    broadcast once."""
+    """The bytes that move: shared memory and broadcast axes once."""
     return sum({x.__array_interface__["data"][0]: x.nbytes for x in arrays
                 if isinstance(x, np.ndarray)}.values())
 
 
 def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any,
             shape: Sequence[int]) -> Work:
-    """The cost of a sum of products."""
     dtype = np.dtype(dtype)
     return Work(dtype, max(products, 1.0), bytes_of(arrays),
                 int(np.prod(shape, dtype=float)) * dtype.itemsize,

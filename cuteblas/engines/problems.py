@@ -25,23 +25,13 @@ _WORD = 16
 
 
 def has_kernels(dtype: np.dtype) -> bool:
-    """Whether kernels multiply arrays of that type, by NumPy's rules."""
     row = element_of(dtype)
     return row is not None and row.is_multiplied and row.package == "numpy"
 
 
 @dataclass(frozen=True)
 class Staged:
-    """An operand as kernels see it: as it is, or as a copy that is made for a reason.
-
-    Attributes
-    ----------
-    memory : Memory
-        What kernels read or write. The address of a copy is not known yet; allocations are aligned
-        to 16 bytes.
-    reason : str or None
-        Why it is a copy; ``None`` if it is the operand itself.
-    """
+    """An operand as kernels see it, or a copy for a reason; a copy's address is not yet known."""
 
     memory: Memory
     reason: str | None = None
@@ -71,21 +61,7 @@ def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A stack of matrices in memory.
-
-    Attributes
-    ----------
-    dtype : str
-        NumPy's name of the element type.
-    rows, columns : int
-        Strides in elements from one row to the next, and from one column to the next.
-    batch : tuple of int
-        Strides in elements of the batch modes, 0 where the matrix is the same.
-    alignment : int
-        The largest power of two, at most 16 (bytes), that divides the address.
-    conj : bool
-        Whether elements are conjugated as they are read.
-    """
+    """A stack of matrices; ``rows``, ``columns`` and ``batch`` are strides in elements."""
 
     dtype: str
     rows: int
@@ -95,17 +71,13 @@ class Matrix:
     conj: bool = False
 
     def operand(self, batch: Ints, strides: tuple[int, int]) -> Operand:
-        """The same memory as an operand of kernels, with these strides."""
         return Operand(self.dtype, strides, batch, self.conj, self.alignment)
 
 
 def matrix(x: Memory, core: tuple[int | None, int | None], batch: Ints, *,
            conj: bool = False) -> Matrix:
-    """The stack of matrices whose rows and columns are counted by the axes ``core``; ``None`` for
-    an axis that a vector lacks.
-
-    Strides of modes of extent 1 become 0.
-    """
+    """The stack whose rows and columns are the axes ``core`` (``None``: a vector lacks it); modes
+    of extent 1 get stride 0."""
     steps = [stride // x.dtype.itemsize if extent > 1 else 0
              for stride, extent in zip(x.strides, x.shape, strict=True)]
     rows, columns = (0 if axis is None else steps[axis] for axis in core)
@@ -120,13 +92,10 @@ def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Mat
                    outputs: Mapping[str, Matrix] = NOTHING, alpha: ScalarKind = "one",
                    beta: ScalarKind = "zero", precision: str = "auto", variant: str | None = None,
                    compute: str | None = None) -> GemmProblem:
-    """The problem of multiplying matrices A (m, k) and B (k, n) into C (m, n), with as few batch
-    modes as possible.
-
-    Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are merged;
-    a mode along which B does not move becomes part of M where the strides of A, of C and of
-    everything that is laid out over C allow it, and likewise one of A part of N.
-    """
+    """The problem of A (m, k) B (k, n) into C (m, n), with as few batch modes as possible."""
+    # Batch modes of extent 1 are dropped, those that are one for every operand merged; a mode
+    # along which B does not move becomes part of M where strides of A, C and all over C allow it,
+    # likewise of A and N.
     over_c = [c, *operands.values(), *outputs.values()]
     rows = _Side(extents[0], (a.rows, *(x.rows for x in over_c)))
     columns = _Side(extents[1], (b.columns, *(x.columns for x in over_c)))
@@ -164,8 +133,7 @@ def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Mat
 
 @dataclass(frozen=True)
 class _Side:
-    """M or N: its extent, and its strides in elements in A or B, in C and in everything that is
-    laid out over C."""
+    """M or N: its extent, and its strides (elements) in A or B, in C and in all over C."""
 
     extent: int
     strides: Ints
@@ -175,13 +143,11 @@ class _Side:
         return self.extent == 1 or strides == tuple(s * self.extent for s in self.strides)
 
     def with_outer(self, extent: int, strides: Ints) -> _Side:
-        """This mode continued by a batch mode."""
         return _Side(extent, strides) if self.extent == 1 else replace(self, extent=self.extent * extent)
 
 
 def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:
-    """The problem of moving ``x`` to ``out`` if both begin at one address and that transposes
-    square matrices; ``None`` if not."""
+    """The problem of an in-place transposition of square matrices, else ``None``."""
     if (x.shape, x.dtype, x.address) != (out.shape, out.dtype, out.address) or overlaps_itself(out):
         return None
     problem = replace(copy_problem(x, out), in_place=True)
@@ -191,12 +157,9 @@ def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:
 
 
 def copy_problem(src: Memory, dst: Memory, variant: str | None = None) -> CopyProblem:
-    """The problem of copying ``src`` into ``dst``, which has the same shape and element size and
-    does not overlap it.
-
-    Elements move as words of the largest size that divides both addresses, all strides and the
-    element, so that any element type and any alignment is a copy of words.
-    """
+    """The problem of copying ``src`` into ``dst``, of one shape and item size, without overlap."""
+    # Elements move as the largest words that divide addresses, strides and the element, whatever
+    # their type and alignment.
     itemsize = src.dtype.itemsize
     modes = [(n, s, d) for n, s, d in zip(src.shape, src.strides, dst.strides, strict=True)
              if n != 1]

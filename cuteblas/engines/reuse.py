@@ -1,7 +1,6 @@
 """Memory of large NumPy arrays is used again: ``reuse.cpp`` is a handler of memory (NEP 49).
 
-The kernel gives pages when they are written for the first time. That takes longer than many
-computations with them, and than their way from a GPU. Memory that an array has left has its pages.
+The kernel gives pages at their first write, which takes longer than many computations.
 """
 
 from __future__ import annotations
@@ -45,17 +44,13 @@ def _numpy() -> tuple[Any, Any]:
 
 
 def _name() -> str:
-    """The name of the handler in the current context."""
     return np._core.multiarray.get_handler_name()           # type: ignore[attr-defined]
 
 
 def prepare(everywhere: bool = False) -> None:
-    """Compile the handler, or find it in the cache; :func:`empty_array` uses it from now on.
-
-    ``everywhere``: NumPy uses it in the main thread, too. Nothing changes without a compiler, on
-    other systems than Linux, with ``CUTEBLAS_REUSE_MEMORY=0``, and where the program has its own
-    handler.
-    """
+    """Compile the handler, or find it in the cache; ``everywhere``: NumPy uses it, too."""
+    # Nothing changes without a compiler, on other systems than Linux, with
+    # ``CUTEBLAS_REUSE_MEMORY=0``, and where the program has its own handler.
     global _handler, _library
     wanted = os.environ.get("CUTEBLAS_REUSE_MEMORY") != "0"
     if not wanted or sys.platform != "linux" or _name() != _USUAL:
@@ -100,5 +95,4 @@ def empty_array(shape: Sequence[int], dtype: np.dtype,
 
 
 def free_idle() -> int:
-    """Give memory back that no array uses; returns its bytes."""
     return 0 if _library is None else _library.cuteblas_shrink(0)

@@ -1,5 +1,4 @@
-"""Scratch memory on the host that is used again: pages that are touched first cost more than the
-arithmetic on them."""
+"""Scratch memory on the host that is used again: first touches cost more than arithmetic."""
 
 from __future__ import annotations
 
@@ -15,18 +14,13 @@ _MOST = 2                               # of them that wait for a call
 
 
 class Scratch:
-    """Arrays that hold whatever was there, each with its piece of memory by its name.
-
-    :meth:`taken` gives one to a thread, which gives it back when it is done. What is not given
-    back, as after an error, is freed.
-    """
+    """Arrays with any values, by names, for one thread from :meth:`taken` to :meth:`give_back`."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, np.ndarray] = {}
 
     @staticmethod
     def taken() -> Scratch:
-        """One that nobody else uses."""
         try:
             return _waiting.pop()
         except IndexError:

@@ -1,5 +1,4 @@
-"""Settings of a program: the backend for NumPy arrays, and how much scratch memory a call may
-take."""
+"""Settings of a program: the backend for NumPy arrays, and the limit of workspaces."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ BACKENDS: tuple[str, ...] = get_args(Backend)
 
 
 def _checked_backend(name: str, source: str) -> str:
-    """The backend of that name; ``"auto"`` is ``"numpy"`` where there is nothing to choose from."""
+    """The backend of that name; "auto" is "numpy" where there is nothing to choose from."""
     if name == "auto":
         return name if driver_is_there() else "numpy"
     if name not in BACKENDS:
@@ -44,8 +43,7 @@ _DRIVERS = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 @cache
 def driver_is_there() -> bool:
-    """Whether CuPy and a driver are installed, which is not a promise that they work; neither is
-    started."""
+    """Whether CuPy and a driver are installed, working or not; neither is started."""
     if find_spec("cupy") is None or sys.platform not in _DRIVERS or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     try:
@@ -59,20 +57,17 @@ _chosen: ContextVar[str | None] = ContextVar("cuteblas_backend", default=None)
 
 
 chosen_backend = _chosen.get
-"""The backend of the innermost ``with cuteblas.backend(...)``, or ``None``: with
-:func:`backend_of_environment` :func:`current_backend` without its frame."""
+"""The backend of the innermost ``with cuteblas.backend(...)``, or ``None``, without a frame."""
 
 
 @cache
 def backend_of_environment() -> str:
-    """The backend that ``CUTEBLAS_BACKEND`` names."""
     return _checked_backend(os.environ.get("CUTEBLAS_BACKEND") or "auto", "CUTEBLAS_BACKEND")
 
 
 @cache
 def devices_of_environment() -> tuple[int, ...] | str | None:
-    """The devices that ``CUTEBLAS_DEVICES`` names: ``"all"``, ordinals, or ``None`` if it is not
-    set. It is read once."""
+    """The devices that ``CUTEBLAS_DEVICES``, read once, names: "all", ordinals or ``None``."""
     named = os.environ.get("CUTEBLAS_DEVICES", "").strip()
     if named in ("", "all"):
         return named or None
@@ -86,8 +81,7 @@ def devices_of_environment() -> tuple[int, ...] | str | None:
 
 @cache
 def keeps_arrays() -> bool:
-    """Whether NumPy arrays that come again are kept on the GPU: ``CUTEBLAS_KEEP_ARRAYS=1`` turns it
-    on. It is read once."""
+    """Whether arrays that come again are kept: ``CUTEBLAS_KEEP_ARRAYS=1``, read once."""
     return os.environ.get("CUTEBLAS_KEEP_ARRAYS", "0") not in ("", "0")
 
 
@@ -159,8 +153,7 @@ def backend(name: Backend) -> Iterator[None]:
 
 
 answered_libraries: list[Callable[[], Sequence[str]]] = []
-"""What says which libraries' own functions are answered by those of this package: by their
-names."""
+"""Functions that name libraries whose own functions this package answers."""
 
 
 # -- scratch memory --------------------------------------------------------------------------------
@@ -229,7 +222,6 @@ def set_workspace_limit(nbytes: int | None) -> int | None:
 
 
 def limited(device: DeviceInfo) -> DeviceInfo:
-    """The device, with the limit for plans on it."""
     limit = workspace_limit()
     return device if limit is None else _limited(device, limit)
 

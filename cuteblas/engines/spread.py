@@ -1,8 +1,4 @@
-"""Products over several GPUs: operands move between them, tiles are multiplied, and results leave
-at the same time.
-
-:mod:`cuteblas.planning.sharding` says which device computes what, in which tiles.
-"""
+"""Products over several GPUs: operands move, tiles are multiplied and results leave at once."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from ..planning.sharding import (
     AXES,
     Action,
     Cost,
-    Extents,
     Held,
     Operands,
     Panel,
@@ -25,6 +20,7 @@ from ..planning.sharding import (
     Spread,
     spread,
 )
+from ..planning.streaming import Tile
 from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
@@ -43,34 +39,14 @@ Multiply = Callable[[Any, Any, Any], None]
 
 def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
                   c: ShardedArray, cost: Cost, multiply: Multiply, reads_c: bool = False) -> Spread:
-    """Compute C of matrices, or of one batch axis of them, over devices.
-
-    Parameters
-    ----------
-    function : str
-        On whose account.
-    devices : sequence of int
-        Which may compute.
-    a, b, c : ShardedArray
-        Of shapes (batch, m, k), (batch, k, n) and (batch, m, n), or without the batch; C is written
-        where it is.
-    cost : Cost
-        The expected time of it and of its parts on one device.
-    multiply : callable
-        Multiplies tiles.
-    reads_c : bool
-        Whether C is also read.
-
-    Returns
-    -------
-    Spread
-        What was done.
-    """
+    """Compute C of matrices, or of one batch axis of them, over devices, where C is."""
+    # ``cost`` is the expected time of it and of its parts on one device; ``reads_c``: C is also
+    # read.
     between = peers()
-    extents = Extents(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
+    whole = Tile.whole(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
     held = Operands(_held("a", a), _held("b", b), replace(_held("c", c), read=reads_c))
     for halving in range(_MOST_HALVINGS + 1):
-        plan = spread(extents, held, tuple(devices), cost, between.rate, 2**halving,
+        plan = spread(whole, held, tuple(devices), cost, between.rate, 2**halving,
                       _FEW_SLOTS if halving else None)
         runner = _Runner(between, plan, {"a": a, "b": b, "c": c}, multiply, reads_c)
         try:
@@ -94,28 +70,12 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
 
 def _held(name: str, x: ShardedArray) -> Held:
     axes = AXES[name][-x.ndim:]
-    return Held(
-        axes,
-        axes[x.axis],
-        tuple(
-            Part(device, start, start + part.shape[x.axis])
-            for device, start, part in zip(x.devices, x.starts, x.shards, strict=True)
-        ),
-        x.nbytes
-    )
+    parts = (Part(device, box[x.axis]) for device, box in zip(x.devices, x.boxes, strict=True))
+    return Held(axes, axes[x.axis], tuple(parts), x.dtype.itemsize)
 
 
 class _Slot:
-    """Memory of a device for what is elsewhere.
-
-    Attributes
-    ----------
-    filled, last : dict
-        When each piece has arrived, and the last one by each stream.
-    used : list
-        What still reads it, or copies from it: kernels, results that leave, devices that get a
-        piece from here.
-    """
+    """Memory of a device for what is elsewhere: arrivals, and what still reads it."""
 
     __slots__ = ("array", "filled", "key", "last", "memory", "used")
 
@@ -129,8 +89,6 @@ class _Slot:
 
 
 class _Runner:
-    """All devices at their shares."""
-
     def __init__(self, between: Peers, plan: Spread, arrays: dict[str, ShardedArray],
                  multiply: Multiply, reads_c: bool):
         self.between, self.plan, self.arrays, self.multiply = between, plan, arrays, multiply
@@ -142,7 +100,6 @@ class _Runner:
         self.joined: set[tuple[Stream, int]] = set()    # streams, and whose memory they copy
 
     def reserve(self) -> None:
-        """Ask for the memory of all slots."""
         sizes: dict[Any, int] = {}
         for share in self.plan.shares:
             for name, panel in (each for step in share.steps
@@ -156,8 +113,7 @@ class _Runner:
                 self.slots[place] = _Slot(cupy.cuda.alloc(nbytes))
 
     def run(self) -> None:
-        """Begin everything. The current stream of a device follows the copies from and to its
-        memory."""
+        """Begin everything; a device's current stream follows copies from and to it."""
         for device in {*self.steps}.union(*(x.devices for x in self.arrays.values())):
             self.begun[device] = self.between.record(device, "kernels")
         try:
@@ -182,8 +138,7 @@ class _Runner:
         return panel, self.slots.get((device, name, panel.slot))
 
     def _array(self, name: str, panel: Panel, slot: _Slot | None) -> Any:
-        """A panel in its shard; or an array in a slot, its axes in memory as in the shards, so that
-        runs stay long."""
+        """A panel in its shard, or in a slot in the shards' order of axes, for long runs."""
         piece = panel.pieces[0]
         x = self.arrays[name].shards[piece.shard]
         if slot is None:
@@ -201,7 +156,6 @@ class _Runner:
         return self.between.record(*lane)
 
     def _bring(self, action: Action) -> None:
-        """Begin to copy a piece of a panel to a device."""
         device, name = action.device, action.name
         panel, slot = self._slot(device, name, action.step)
         piece = panel.pieces[action.piece]
@@ -230,7 +184,6 @@ class _Runner:
             other.used.append(ended)
 
     def _compute(self, device: int, step: int) -> None:
-        """Launch the kernels of a tile, and begin to copy its result to where it belongs."""
         found, slots = [], []
         for name in AXES:
             panel, slot = self._slot(device, name, step)

@@ -1,8 +1,4 @@
-"""Calls on NumPy arrays on the GPU in tiles: operands arrive, tiles are computed, and results leave
-at the same time.
-
-:mod:`cuteblas.planning.streaming` says which tiles, in which order.
-"""
+"""Calls on NumPy arrays in tiles: they arrive, are computed, and leave at the same time."""
 
 from __future__ import annotations
 
@@ -37,59 +33,34 @@ _MOST_RESULTS = 1                       # that leave while the next one is compu
 
 
 exchanged: ContextVar[Exchange | None] = ContextVar("cuteblas_exchanged", default=None)
-"""The operand that other devices bring in parts, too, while they compute theirs of the same
-product."""
+"""The operand that other devices bring in parts while they compute theirs of the product."""
 
 
 class Operand(NamedTuple):
-    """An array of a call that is computed in tiles.
-
-    Attributes
-    ----------
-    array : numpy.ndarray
-        All of it.
-    axes : tuple of int or None
-        The axes of the array that are batch, rows, columns and sum of tiles; ``None`` for a missing
-        one.
-    """
+    """An array of a call in tiles; ``axes`` are batch, rows, columns and sum, or ``None``."""
 
     array: np.ndarray
     axes: tuple[int | None, ...]
 
     def part(self, tile: Tile, whole: Any = None) -> Any:
         """The part that a tile needs; of ``whole`` if that has been moved."""
-        box: list[Any] = [*[_ALL] * self.array.ndim, ...]          # an array without axes stays one
+        # an array without axes stays one
+        box: list[Any] = [*[slice(None)] * self.array.ndim, ...]
         for axis, part in zip(self.axes, tile, strict=True):
             if axis is not None:
-                box[axis] = part
+                box[axis] = slice(part.start, part.stop)
         return (self.array if whole is None else whole)[tuple(box)]
 
     def key(self, tile: Tile) -> tuple[Any, ...]:
         """What tiles have in common that need the same elements."""
-        return tuple((part.start, part.stop) if self.array.strides[axis] else (part.stop or 0)
-                     - (part.start or 0) for axis, part in zip(self.axes, tile, strict=True)
-                     if axis is not None)
+        return tuple(part if self.array.strides[axis] else len(part)
+                     for axis, part in zip(self.axes, tile, strict=True) if axis is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Tiled:
-    """A call in tiles.
-
-    Attributes
-    ----------
-    function : str
-        On whose account.
-    extents : Extents
-        What decides how it moves.
-    operands : tuple of Operand
-        The arrays that it reads; the first two are multiplied.
-    result : Operand
-        The array that it writes.
-    compute : callable
-        Of the operands of a tile on the device and of where its result goes.
-    add : callable, optional
-        Of the operands of a part of a sum and of the sum so far, or ``None``; returns the sum.
-    """
+    """A call in tiles: ``compute`` takes a tile's operands and its result; ``add`` takes those of
+    a part of a sum and the sum so far."""
 
     function: str
     extents: Extents
@@ -102,25 +73,9 @@ class Tiled:
 def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray,
                    others: Mapping[str, np.ndarray], compute: Callable[[Sequence[Any], Any], None],
                    add: Callable[[Sequence[Any], Any], Any] | None = None) -> bool:
-    """Compute something of products of matrices in tiles.
-
-    Parameters
-    ----------
-    function : str
-        On whose account.
-    a, b, c : numpy.ndarray
-        Operands of shapes (..., m, k) and (..., k, n), and the result, (..., m, n), which shares no
-        memory with them.
-    others : mapping of str to numpy.ndarray
-        Further operands, of the shape of the result or of no dimensions.
-    compute, add : callable
-        As in :class:`Tiled`; operands are ``a``, ``b`` and the others in their order.
-
-    Returns
-    -------
-    bool
-        ``True`` if it is done, ``False`` if there are no tiles.
-    """
+    """Compute something of products in tiles; ``False`` if there are none."""
+    # Operands are (..., m, k) and (..., k, n); ``c`` shares no memory with them; ``others`` have
+    # the shape of the result or none.
     if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
         return False
     over_c = {name: Operand(x, (0 if c.ndim > 2 else None, x.ndim - 2, x.ndim - 1, None) if x.ndim
@@ -151,22 +106,7 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray,
 
 
 def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | None) -> bool:
-    """Copy a NumPy array into another order or other gaps in parts of one axis.
-
-    Parameters
-    ----------
-    function : str
-        On whose account.
-    a, new : numpy.ndarray
-        The source, and where it goes, which shares no memory with it.
-    variant : str, optional
-        The kernel.
-
-    Returns
-    -------
-    bool
-        ``True`` if it is done, ``False`` if there are no parts.
-    """
+    """Copy a NumPy array in parts of one axis; ``False`` if there are none."""
     if not a.size or not a.ndim or np.may_share_memory(a, new):
         return False
     axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i]))
@@ -185,13 +125,7 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
 
 
 def stream_tiles(call: Tiled) -> bool:
-    """Compute all tiles of a call; if the device lacks memory, smaller ones.
-
-    Returns
-    -------
-    bool
-        ``True`` if it is done, ``False`` if there are no tiles.
-    """
+    """Compute all tiles, smaller ones if the device lacks memory; ``False`` if there are none."""
     x, function = call.extents, call.function
     room = free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
@@ -225,17 +159,12 @@ def stream_tiles(call: Tiled) -> bool:
     return False
 
 
-_ALL = slice(None)
-
-
 def _has_batch(x: np.ndarray, c: np.ndarray) -> bool:
-    """Whether an operand has elements of its own for each index of the outermost batch axis."""
     return x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0
 
 
 def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
-    """The tiles; with ``CUTEBLAS_PROGRESS=1`` and tqdm, a bar on stderr shows those that are done
-    once there are some seconds of them."""
+    """The tiles; with ``CUTEBLAS_PROGRESS=1`` and tqdm, a bar on stderr after some seconds."""
     if len(tiles) < 2 or os.environ.get("CUTEBLAS_PROGRESS", "0") in ("", "0"):
         return tiles
     try:
@@ -246,8 +175,7 @@ def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
 
 
 class _Panels:
-    """The panels of the operands that are on the device or on their way; none move if all operands
-    are there as a whole."""
+    """The panels on the device or on their way; none move if all operands are there."""
 
     def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool,
                  exchange: Exchange | None):
@@ -263,7 +191,6 @@ class _Panels:
         self.move = len(self._whole) < len(operands)
 
     def ask(self, tile: Tile) -> None:
-        """Begin to bring what a tile needs."""
         for i, operand in enumerate(self._operands):
             key = i, operand.key(tile)
             if i not in self._whole and key not in self._there:
@@ -292,7 +219,6 @@ class _Panels:
         return found
 
     def keep(self, tiles: Sequence[Tile]) -> None:
-        """Give up all that these tiles do not need."""
         wanted = {(i, operand.key(tile)) for tile in tiles
                   for i, operand in enumerate(self._operands)}
         for key in self._there.keys() - wanted:
@@ -300,21 +226,18 @@ class _Panels:
 
 
 class _Streamed:
-    """One call on its way."""
-
     def __init__(self, way: Crossing, plan: Schedule, call: Tiled,
                  exchange: Exchange | None = None):
         self.way, self.plan, self.call = way, plan, call
         way.kind = call.function
         way.keeper.leave(call.result.array)
-        self.whole = None if any(tile.k != _ALL
-                                 for tile in plan.tiles) else way.home_of(call.result.array)
+        in_parts = any(len(tile.k) < call.extents.k for tile in plan.tiles)
+        self.whole = None if in_parts else way.home_of(call.result.array)
         self.panels = _Panels(way, call.operands, plan.together, exchange)
         # a tile that leaves when the next one has been launched
         self._computed: tuple[np.ndarray, Any, Any] | None = None
 
     def run(self) -> None:
-        """Compute all tiles, and wait for the result."""
         tiles, ahead, call = self.plan.tiles, self.plan.ahead, self.call
         self.way.streams = len(tiles) > 2
         asked = 0
@@ -352,8 +275,7 @@ class _Streamed:
         self.way.arrive(call.result.array, self.whole)
 
     def _leave(self, here: np.ndarray, there: Any) -> None:
-        """Begin to bring a tile of the result or, if no operand moves, the one before: kernels are
-        then launched long before they run, and what follows all of them waits for the last one."""
+        """Begin to bring a tile or, if no operand moves, the one before."""
         link = self.way.ring.link
         if self.panels.move:
             link.downloads_follow_kernels()

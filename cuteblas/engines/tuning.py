@@ -1,4 +1,4 @@
-"""Choices that are measured: the best plans for a problem are timed once, the fastest is kept.
+"""Measured choices: the best plans for a problem are timed once, and the fastest is kept.
 
 A kept choice holds on every card of its name, with the same version of this package.
 """
@@ -102,17 +102,13 @@ def tuning_state() -> str:
 
 
 def plan_for(problem: Problem, device: DeviceInfo) -> Plan:
-    """The plan for a problem on a device, the fastest if some were timed.
-
-    Planning is imported by the first call.
-    """
+    """The plan for a problem, the fastest if some were timed; the first call imports planning."""
     from .. import planning
 
     return _measured(getattr(planning, _PLANNERS[type(problem)])(problem, device))
 
 
 def _measured(plan: Plan) -> Plan:
-    """The fastest plan for the problem of a plan, if some were timed, or that plan."""
     if (key := (plan.problem, plan.device)) not in _known:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
@@ -121,10 +117,7 @@ def _measured(plan: Plan) -> Plan:
 
 
 def fastest(plan: Plan, timer: Callable[[Plan], float | None]) -> Plan | None:
-    """The plan to run: while tuning is on the fastest, by a function that returns seconds.
-
-    ``None`` if that function returns it, because nothing can be timed now.
-    """
+    """The plan to run, the fastest while tuning; ``None`` if ``timer`` cannot time now."""
     if not _on or plan.measured or not _has_alternatives(plan):
         return plan
     with _lock:
@@ -179,7 +172,6 @@ def _noted(plans: Iterable[tuple[str, Plan]], times: Mapping[str, float]) -> Pla
 
 
 def _name(plan: Plan) -> str:
-    """The name of the file of a choice."""
     from .. import __version__
 
     card = plan.device
@@ -188,7 +180,6 @@ def _name(plan: Plan) -> str:
 
 
 def _kept(plan: Plan) -> Plan | None:
-    """The choice on disk for the problem of a plan."""
     if _has_alternatives(plan):
         with suppress(Exception):               # no file, or whatever a damaged one leads to
             times = json.loads(find("choices", _name(plan)) or b"")["times"]

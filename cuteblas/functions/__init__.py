@@ -1,8 +1,4 @@
-"""NumPy's semantics over the kernels: shapes, dtypes, casting, broadcasting and ``out``.
-
-The modules of its functions are imported when a function is first used: a process that multiplies
-needs no ``einsum``.
-"""
+"""NumPy's semantics over the kernels; its modules are imported when a function is first used."""
 
 import sys as _sys
 from types import ModuleType as _ModuleType
@@ -46,8 +42,7 @@ _MODULES = {"..engines.counters": ("reset_stats", "stats"), "..engines.pinned": 
 
 
 class _Functions(_ModuleType):
-    """This package, whose functions are found in their modules. A property is one of the class, so
-    that it stays where Python makes a module of the same name an attribute of the package."""
+    """This package; its functions are properties of the class, which a submodule cannot replace."""
 
 
 def _property(name: str, module: str) -> property:

@@ -1,5 +1,3 @@
-"""Algorithms and kernels by name in calls: ``precision=`` and ``variant=``."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -11,22 +9,13 @@ __all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check
            "checked_algorithm", "checked_precision", "refuse_variant", "refuse_with_devices"]
 
 NATIVE = frozenset(("auto", "ieee"))
-"""Those that every product has. The others are refused for some types and shapes, on every
-backend."""
+"""Those that every product has; the others are refused for some types and shapes."""
 
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"
 
 
 class Algorithm(NamedTuple):
-    """How products are computed: the arithmetic and the kernel.
-
-    Attributes
-    ----------
-    precision : str
-        The algorithm.
-    variant : str or None
-        A named kernel.
-    """
+    """How products are computed: arithmetic (``precision``) and a named kernel (``variant``)."""
 
     precision: str = "auto"
     variant: str | None = None
@@ -34,11 +23,9 @@ class Algorithm(NamedTuple):
 
 _ALGORITHMS = {precision: Algorithm(precision) for precision in PRECISIONS}
 AS_PLANNED = _ALGORITHMS["auto"]
-"""As planning chooses."""
 
 
 def checked_precision(precision: str | None) -> Precision:
-    """The name of an algorithm, ``"auto"`` for ``None``."""
     if precision is None:
         return "auto"
     if precision not in PRECISIONS:
@@ -50,7 +37,6 @@ def checked_precision(precision: str | None) -> Precision:
 
 def checked_algorithm(precision: str | None, variant: str | None = None,
                       *operations: str) -> Algorithm:
-    """The algorithm that the arguments of a call name, for products or for certain operations."""
     if variant is None:
         return AS_PLANNED if precision is None else _ALGORITHMS[checked_precision(precision)]
     check_variant(variant, *operations or ("gemm", "contraction"))
@@ -58,8 +44,7 @@ def checked_algorithm(precision: str | None, variant: str | None = None,
 
 
 def check_variant(name: str | None, *operations: str) -> None:
-    """See that a variant computes one of some operations: ``"gemm"``, ``"copy"`` or
-    ``"contraction"``."""
+    """Refuse a variant of none of the ``operations`` ("gemm", "copy", "contraction")."""
     if name is not None:
         from ..planning.variants import variant
 
@@ -67,13 +52,11 @@ def check_variant(name: str | None, *operations: str) -> None:
 
 
 def refuse_variant(name: str | None, reason: str) -> None:
-    """Refuse to let something other than a kernel answer a call that names one."""
     if name is not None:
         raise ValueError(f"variant={name!r} names a kernel, but {reason}")
 
 
 def refuse_with_devices(function: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that a call with ``devices=`` does not take."""
     for name, value in arguments.items():
         if value is not None:
             raise TypeError(f"{function} with devices= takes no {name}=")

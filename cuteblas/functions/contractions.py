@@ -1,5 +1,4 @@
-"""From sums of products to kernels: an expression is contracted pair by pair, as nested modes of
-GEMMs and without reshaping."""
+"""Contractions of tensors pair by pair, as nested modes of GEMMs and without reshaping."""
 
 from __future__ import annotations
 
@@ -41,21 +40,8 @@ _WIDER = {np.dtype(np.float32): np.dtype(np.float64),
 
 @dataclass(frozen=True)
 class _Factor:
-    """A tensor with a stride for each of its indices.
-
-    Attributes
-    ----------
-    array : array
-        It begins at the tensor's first element.
-    memory : Memory
-        Of ``array``.
-    strides : mapping of str to int
-        In bytes. An index of extent 1 has none.
-    conj : bool
-        Whether the elements are conjugated.
-    given : bool
-        Whether it is the memory of an operand, not of a copy or of an intermediate result.
-    """
+    """A tensor with a stride in bytes for each index whose extent is not 1; ``given`` if it is the
+    memory of an operand, not of a copy or of an intermediate result."""
 
     array: Any
     memory: Memory
@@ -65,32 +51,12 @@ class _Factor:
 
     @property
     def indices(self) -> KeysView[str]:
-        """Along which it moves."""
         return self.strides.keys()
 
 
 def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
              out: Any) -> Any:
-    """Compute an expression.
-
-    Parameters
-    ----------
-    expression : Expression
-        What to compute.
-    algorithm : Algorithm
-        The algorithm and the kernel of every product.
-    run : Execution
-        The call.
-    arrays : sequence of array
-        An operand for each term.
-    out : array or None
-        Receives the result.
-
-    Returns
-    -------
-    array or scalar
-        ``out`` if there is one.
-    """
+    """Compute an expression from an operand for each term; return ``out`` if there is one."""
     if len(arrays) < 2:
         refuse_variant(algorithm.variant, "nothing is multiplied")
     evaluation = _Evaluation(run, expression.extents, expression.dtype, algorithm, len(arrays) == 2)
@@ -128,8 +94,6 @@ def _pairs(path: Sequence[Ints], count: int) -> list[Ints]:
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One call: with which extents, in which type and how."""
-
     run: Execution
     extents: Mapping[str, int]
     dtype: np.dtype
@@ -138,12 +102,10 @@ class _Evaluation:
     of_two: bool = False
 
     def size(self, indices: Iterable[str]) -> int:
-        """Number of elements over these indices."""
         return prod(self.extents[c] for c in indices)
 
     # -- tensors -----------------------------------------------------------------------------------
     def factor(self, x: Any, term: Term) -> _Factor:
-        """An operand as kernels can read it."""
         staged = readable(self.run.memory(x), self.dtype)
         if staged.reason is not None:
             self.run.count("copies", f"operand: {staged.reason}")
@@ -153,8 +115,7 @@ class _Evaluation:
                        term.conj and self.dtype.kind == "c", staged.reason is None)
 
     def strides(self, memory: Memory, axes: tuple[str, ...]) -> dict[str, int]:
-        """The stride of every index. An axis of extent 1 does not move; an index on several axes
-        moves along all of them."""
+        """The stride of every index; an index on several axes moves along all of them."""
         result: dict[str, int] = {}
         for extent, stride, indices in zip(memory.shape, memory.strides, axes, strict=True):
             if extent == 1:
@@ -166,7 +127,6 @@ class _Evaluation:
         return result
 
     def view(self, x: _Factor, indices: Collection[str]) -> Any:
-        """A tensor as an array with an axis for each of these indices."""
         return self.run.view(x.array, tuple(self.extents[c] for c in indices),
                              tuple(x.strides.get(c, 0) for c in indices))
 
@@ -188,14 +148,12 @@ class _Evaluation:
         return [_Factor(number, self.run.memory(number), {index: 0})] * 2
 
     def new(self, indices: Sequence[str], dtype: np.dtype) -> _Factor:
-        """A new tensor in C order."""
         shape = tuple(self.extents[c] for c in indices)
         new = self.run.empty(Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype))
         memory = self.run.memory(new)
         return _Factor(new, memory, dict(zip(indices, memory.strides, strict=True)))
 
     def written(self, expression: Expression, factors: Sequence[_Factor], out: Any) -> Any:
-        """The last product, into ``out`` or a new array."""
         shape, strides = expression.shape, expression.strides
         if out is None and expression.any_order:
             strides = self.strides_as_written(expression, factors)
@@ -216,9 +174,8 @@ class _Evaluation:
 
     def strides_as_written(self, expression: Expression,
                            factors: Sequence[_Factor]) -> Ints:
-        """Strides of a new result of a product of matrices: axes of a stack outermost, then those
-        that one tensor has alone, with the last among them innermost, each in its tensor's order,
-        so that as many merge as can. Of anything else, as they are."""
+        """Strides of a new result: axes of a stack outermost, then each tensor's own axes in its
+        order, so that as many merge as can."""
         if len(factors) != 2:
             return expression.strides
         first, second = factors
@@ -239,8 +196,7 @@ class _Evaluation:
                                   sorted(range(len(expression.shape)), key=place))
 
     def multiply(self, factors: Sequence[_Factor], target: _Factor) -> None:
-        """``target = product of one or two factors``, summed over the indices that the target
-        lacks."""
+        """``target`` = the product of one or two factors, summed over indices that it lacks."""
         kept = target.indices
         if not target.memory.size:
             self.run.count("calls", "nothing")
@@ -276,15 +232,12 @@ class _Evaluation:
                 self.run.scale(self.parts(target), halvings, self.parts(target))
 
     def sums_first(self, first: _Factor, second: _Factor, kept: Set[str]) -> bool:
-        """Whether sums over indices that one tensor has alone come before the product.
-
-        They are the same for integers, which wrap. A sum of floating-point numbers may overflow
-        where the product with small ones would not, and has no NaN where infinities of both signs
-        would meet: it is part of the product, as in NumPy, unless that is far more work, or an
-        algorithm was named that multiplies matrices. In ``einsum``, which leaves open which
-        infinity or NaN a sum is, it comes first if there is a type in which it does not overflow
-        and the product is less work than the sum.
-        """
+        """Whether sums over indices that one tensor has alone come before the product."""
+        # Integers wrap, so the order is free. A floating-point sum may overflow where products
+        # with small numbers do not, and has NaN where infinities of both signs meet: it stays part
+        # of the product, as in NumPy, unless that is far more work or a matrix algorithm was
+        # named. einsum leaves open which infinity or NaN a sum is: the sum comes first if the
+        # product is less work than the sum, and a wider type holds it.
         if self.dtype.kind in "biu" or self.algorithm.precision not in ("auto", "ieee"):
             return True
         elements = self.size(first.indices) + self.size(second.indices)
@@ -299,9 +252,8 @@ class _Evaluation:
                           * elements) and not self.are_written(first, second, kept)
 
     def are_written(self, first: _Factor, second: _Factor, kept: Set[str]) -> bool:
-        """Whether all products are written and then summed, as in NumPy: they are no more than the
-        elements of one tensor, each element of the result is the sum of some of them, and a kernel
-        for matrices would have one element in each tile."""
+        """Whether all products are written and then summed, as in NumPy, because a kernel for
+        matrices would have one element in each tile."""
         alone = self.size((first.indices ^ second.indices) - kept) > 1
         in_both = self.size(first.indices & second.indices & kept) == self.size(kept)
         few = self.size(first.indices | second.indices) == max(
@@ -310,8 +262,8 @@ class _Evaluation:
         return alone and in_both and few and plain and not dtype(self.dtype.name).is_stored and not (first.conj or second.conj)
 
     def summed(self, x: _Factor, other: _Factor, kept: Set[str]) -> tuple[_Factor, int]:
-        """A tensor summed over the indices that nothing else has, in the type in which sums are
-        accumulated, and how often it was halved so that the sum does not overflow."""
+        """A tensor summed over the indices that nothing else has, and how often it was halved so
+        that the sum does not overflow."""
         if not (alone := x.indices - kept - other.indices):
             return x, 0
         later = sorted((c for c in x.strides if c not in alone), key=lambda c: -abs(x.strides[c]))
@@ -328,8 +280,7 @@ class _Evaluation:
         return replace(target, conj=x.conj), halvings
 
     def parts(self, x: _Factor) -> Any:
-        """A tensor of floating-point numbers with an axis for each of its indices; of complex ones,
-        another for both parts."""
+        """A tensor with an axis for each index; a complex one has another axis for both parts."""
         if x.memory.dtype.kind != "c":
             return self.view(x, x.strides)
         shape, strides = tuple(self.extents[c] for c in x.strides), tuple(x.strides.values())
@@ -337,7 +288,6 @@ class _Evaluation:
                              (*strides, x.memory.dtype.itemsize // 2))
 
     def cast(self, x: _Factor, wide: np.dtype) -> _Factor:
-        """A tensor in a type, copied if it has another."""
         if x.memory.dtype == wide:
             return x
         self.run.count("copies", f"operand: is {x.memory.dtype}, multiplied by sums in {wide}")
@@ -346,8 +296,7 @@ class _Evaluation:
         return replace(copy, conj=x.conj)
 
     def reduce(self, x: _Factor, target: _Factor) -> None:
-        """Sum a tensor over the indices that the target lacks, one group of modes after the other,
-        the longest first."""
+        """Sum a tensor over the indices that ``target`` lacks, longest modes first."""
         kept = [(self.extents[c], x.strides.get(c, 0), stride)
                 for c, stride in target.strides.items()]
         lost = [(self.extents[c], stride) for c, stride in x.strides.items()
@@ -374,14 +323,12 @@ class _Evaluation:
         self.sum(array, steps[0], kept, result)
 
     def type_of_sums(self, source: Any, result: Any) -> str:
-        """The type in which elements of one array are summed for another."""
         return "float64" if self.run.memory(result).dtype == np.float64 \
             else dtype(self.run.memory(source).dtype.name).accumulator
 
     def sum(self, array: Any, summed: Ints, kept: Sequence[tuple[int, int, int]],
             new: Any) -> None:
-        """One sum along one mode; modes are extents and strides in bytes, in the tensor and in the
-        new one."""
+        """One sum along a mode; modes are (extent, stride, new stride), strides in bytes."""
         (i, *_strides), *batch = modes = kept or [(1, 0, 0)]
 
         def operand(of: Memory, column: int, along: int) -> Operand:
@@ -397,14 +344,12 @@ class _Evaluation:
         self.run.run(problem, {"src": array, "dst": new})
 
     def is_elementwise(self, first: _Factor, second: _Factor, kept: Set[str]) -> bool:
-        """Whether nothing is summed and one tensor has all indices of the other: then no element is
-        read twice by a block."""
+        """Whether nothing is summed and one tensor has all indices of the other."""
         return self.size((first.indices | second.indices) - kept) == 1 == min(
             self.size(first.indices - second.indices), self.size(second.indices - first.indices)) \
             and not (first.conj or second.conj)
 
     def contract(self, first: _Factor, second: _Factor, target: _Factor) -> None:
-        """One contraction by the kernels."""
         # kernels round no complex sums
         if first.memory.dtype.kind == "c" and first.memory.dtype != target.memory.dtype:
             wide = self.new(list(target.strides), first.memory.dtype)
@@ -429,8 +374,8 @@ class _Evaluation:
 
 
 def _moving(x: _Factor, other: _Factor) -> _Factor:
-    """A tensor without the indices along which it does not move although the other tensor does. An
-    empty one keeps them: without them it would have an element, and there is none to read."""
+    """A tensor without the indices along which it alone does not move; an empty one keeps them,
+    since it has no element to read."""
     still = {c for c, stride in x.strides.items() if stride == 0
              and other.strides.get(c)} if x.memory.size else set()
     return replace(x, strides={c: s for c, s in x.strides.items()

@@ -1,5 +1,4 @@
-"""Copies that rearrange elements with the copy kernels: ``copy``, ``ascontiguousarray`` and
-``asfortranarray``."""
+"""``copy``, ``ascontiguousarray`` and ``asfortranarray`` with the copy kernels."""
 
 from __future__ import annotations
 
@@ -94,7 +93,6 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
 
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
-    """``out[...] = a`` with the answer ``out``."""
     if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and stays(a):
         if type(a) is _NDARRAY and a.nbytes >= LEAST and _into_in_blocks(a, out):
             return out
@@ -125,7 +123,6 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
 
 
 def _into_in_blocks(a: np.ndarray, out: np.ndarray) -> bool:
-    """Whether an array was copied in blocks."""
     _check_target(a, out)
     if np.may_share_memory(a, out) or not copied_to(out, a):
         return False
@@ -162,12 +159,11 @@ def _arranged(function: str, resolved: Resolved, order: str, variant: str | None
 
 
 _WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
-"""By their size, elements that CuPy has arrays of, whatever they mean."""
+"""Types of CuPy arrays by their size in bytes, for elements of whatever meaning."""
 
 
 def _offloaded(function: str, a: np.ndarray, out: np.ndarray, variant: str | None,
                stay: Callable[[], Any]) -> Any:
-    """A copy into an array that may be made on the GPU."""
     if (word := _WORDS.get(a.itemsize)) is None:
         with backend("numpy"):
             return stay()
@@ -187,7 +183,6 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray, variant: str | Non
 
 
 def check_out(a: Any, out: Any) -> None:
-    """See that ``out`` can hold a copy of ``a``."""
     if (a.shape, a.dtype) != (out.shape, out.dtype):
         raise ValueError(
             f"out must have the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}"
@@ -285,7 +280,6 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None,
 
 def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None,
                 like: Any = None) -> Any:
-    """An array that is contiguous in that order."""
     check_variant(variant, "copy")
     if like is not None:
         refuse_variant(variant, "like= chooses the library that makes the result")
@@ -318,8 +312,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
 
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:
-    """A new array in an order with the elements of ``a`` in another type, by CuPy where that keeps
-    them."""
+    """A new array of another type on a GPU, by CuPy where that keeps the elements."""
     from .._dtypes import element_of
 
     head = function, order, "cast", dtype.char
@@ -362,9 +355,7 @@ _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
 
 
 def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
-    """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it
-    has been made before, without further questions; a CuPy array itself if that is asked for;
-    ``None`` if there are questions."""
+    """A plain array's copy without checks, or a replayed one; ``None`` if neither applies."""
     if type(a) is _NDARRAY:
         # stays takes longer
         if out is not None or not (current_backend() == "numpy" or stays(a)):
@@ -394,7 +385,6 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
 
 
 def checked_order(order: Any) -> str:
-    """The memory order as one upper-case letter."""
     np.array((), order=order)
     return "K" if order is None else order.upper()
 

@@ -37,7 +37,6 @@ _ROWS = 128                 # of which parts have a multiple
 
 
 def as_devices(function: str, devices: Any) -> Ints:
-    """The ordinals that ``devices=`` names."""
     from ..runtime.peers import peers
 
     if isinstance(devices, str) and devices == "all":
@@ -61,20 +60,13 @@ def as_devices(function: str, devices: Any) -> Ints:
 
 
 def on_host_alone(*arrays: Any) -> bool:
-    """Whether all arrays of a call with ``devices=`` are NumPy's, or what NumPy converts to
-    them."""
+    """Whether all arrays of a call with ``devices=`` are NumPy's or converted by NumPy."""
     return all(kind_of(x) not in ("cupy", "foreign") and not isinstance(x, ShardedArray)
                for x in arrays if x is not None)
 
 
 def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any:
-    """``matmul`` over devices.
-
-    Returns
-    -------
-    array or ShardedArray
-        ``out``, or the new result; in shards where an operand decides that.
-    """
+    """``matmul`` over devices; the result is in shards where an operand is."""
     if on_host_alone(x1, x2, out):
         return matmul_of_host("matmul", x1, x2, out, devices, precision)
     return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision,
@@ -83,7 +75,6 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
 
 @lru_cache(maxsize=1024)
 def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
-    """What ``matmul`` computes."""
     product = _resolved(first, second, target)
     for name, x in (("x1", first), ("x2", second)):
         if x.shape[:-2] not in ((), product.batch):
@@ -95,8 +86,7 @@ def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
 
 def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any,
                    precision: str) -> np.ndarray:
-    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and
-    moves them by its own link."""
+    """``matmul`` of NumPy arrays; each device moves rows, columns or matrices by its own link."""
     from ..engines.emulator import HOST_CUDA
 
     ordinals = as_devices(function, devices)
@@ -148,8 +138,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
 
 
 def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
-    """A part of an array as one whose memory is kept without the rest; the array itself if all of
-    it is kept there, or if it has gaps."""
+    """A part whose memory is kept by itself; ``x`` if all of it is kept or it has gaps."""
     from ..engines.keeping import owning
 
     if not (keeper.limit and x.flags.forc) or keeper.expected(x):
@@ -168,10 +157,8 @@ def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:
 
 def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarray,
               parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
-    """How devices share the operand that all of them need, where they reach each other faster than
-    the host."""
+    """How devices share the operand that all need; ``None`` if the host reaches them faster."""
     from ..engines.keeping import expected
-    from ..planning.streaming import passing
 
     if len(parts) < 2 or c.ndim > 2:
         return None
@@ -187,14 +174,12 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
     if any(between.rate(one, other) <= host_costs().link_bytes for one in devices
            for other in devices if one != other):
         return None
-    return Exchange(shared, devices, passing(c.shape, (shared.nbytes + c.nbytes) // len(devices),
-                                             by_rows))
+    return Exchange(shared, devices, not by_rows, (shared.nbytes + c.nbytes) // len(devices))
 
 
 def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray,
                    count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """A product in at most so many parts along the outermost axis of the batch, else along rows or
-    columns."""
+    """At most ``count`` parts along the outermost batch axis, else along rows or columns."""
     batch = c.ndim > 2 and c.shape[0] >= count
     axis = 0 if batch else c.ndim - 2 if c.shape[-2] >= c.shape[-1] else c.ndim - 1
     step = -(-c.shape[axis] // count)
@@ -213,8 +198,6 @@ def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray,
 def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
                    c: ShardedArray, precision: str, multiply: Callable[[Any, Any, Any], None],
                    reads_c: bool = False) -> None:
-    """Compute C of matrices, or of one batch axis of them, over devices: see
-    :func:`cuteblas.engines.spread.multiply_over`."""
     from ..engines.cuda import CUDA
     from ..engines.spread import multiply_over
 
@@ -236,7 +219,6 @@ _resolved = lru_cache(maxsize=1024)(resolve_product)
 
 @lru_cache(maxsize=1024)
 def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> Cost:
-    """The expected time of a product, and of parts of it, on one device."""
     from ..planning.sharding import Cost
 
     whole, n = _seconds(first, second, precision, device), second.shape[-1]
@@ -248,7 +230,6 @@ def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> 
 
 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
-    """The expected time of a product on one device."""
     from ..engines.tuning import plan_for
     from ..planning.floors import floor_of
     from .staging import stage
@@ -264,8 +245,7 @@ def _shape(x: ShardedArray, like: Any) -> Ints:
 
 
 def stand_in_of(x: ShardedArray, like: Any) -> Memory:
-    """What NumPy's rules ask of an operand; of shards the first says in which order elements
-    lie."""
+    """What NumPy's rules ask of an operand; the first shard says in which order elements lie."""
     shape = x.shape if like is None else _shape(x, like)
     first = x.shards[0].strides
     axes = sorted(range(len(shape)), key=lambda axis: -abs(first[axis]))
@@ -289,8 +269,7 @@ def _cast(x: ShardedArray, dtype: np.dtype) -> ShardedArray:
 
 
 def shares_memory(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
-    """Whether C shares memory with an operand: another device may still read what one has
-    written."""
+    """Whether C shares memory with an operand, which another device may still read."""
     from ..engines.cuda import CUDA
     from ..engines.memory import overlap
 
@@ -300,8 +279,7 @@ def shares_memory(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
 
 def new_result(shape: Ints, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
                order: str = "C") -> ShardedArray:
-    """A new array for C, its matrices in an order: divided as the batch or the rows of A are, or
-    the columns of B; else on A's first device."""
+    """A new C, divided as the batch or rows of A or the columns of B; else on A's first device."""
     import cupy
 
     axis, devices, cuts = 0, a.devices[:1], [shape[0]]
@@ -321,7 +299,6 @@ def new_result(shape: Ints, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
 
 
 def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
-    """Copy C to where the caller wants it, in its type and shape."""
     from ..engines.peer_copies import assign
     from ..runtime.peers import peers
 
@@ -339,28 +316,7 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 def contraction_over(function: str, settle: Callable[..., Expression | None],
                      call: Func, arrays: tuple[Any, Any, Any],
                      devices: Any, precision: str) -> Any:
-    """A contraction of two arrays over devices, as one product of matrices: axes are brought into
-    the order of its groups.
-
-    Parameters
-    ----------
-    function : str
-        On whose account.
-    settle : callable
-        A function from the memories of the operands and of ``out`` to their expression
-        (:mod:`cuteblas.functions.expressions`), or to ``None`` if NumPy refuses the call.
-    call : callable
-        NumPy's own.
-    arrays : tuple
-        The operands and ``out``.
-    devices, precision
-        As in ``matmul``.
-
-    Returns
-    -------
-    array or ShardedArray
-        ``out``, or the new result.
-    """
+    """A contraction as one product of matrices; ``settle`` makes an expression of memories."""
     ordinals = as_devices(function, devices)
 
     def settled_for(*memories: Memory | None) -> Expression:
@@ -375,8 +331,7 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
 
 def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
           ordinals: Sequence[int], precision: str, core: str = "") -> Any:
-    """A contraction of two arrays on GPUs, into the third or a new one, over devices; ``core`` has
-    the indices of rows and columns where these are known."""
+    """A contraction of GPU arrays; ``core``: the indices of rows and columns, where known."""
     x1, x2, out = arrays
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
@@ -426,8 +381,7 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
 
 def _groups(function: str, settled: Expression, divided: Sequence[str | None],
             core: str = "") -> dict[str, list[str]]:
-    """The indices of a contraction by their part in a product of matrices, in the order in which
-    they are merged: first the one along which an operand is divided."""
+    """Indices by their part in a product of matrices, first the one that divides an operand."""
     first, second = (term.axes for term in settled.terms)
     axes = [*first, *second, *settled.axes]
     if any(len(letter) != 1
@@ -483,7 +437,6 @@ def _as_matrices(x: ShardedArray, axes: Sequence[str],
 def _contraction_of_host(function: str, settle: Callable[..., Expression],
                          arrays: tuple[Any, Any, Any],
                          ordinals: Sequence[int], precision: str) -> Any:
-    """A contraction of NumPy arrays over devices, as one product of matrices."""
     from ..engines.emulator import HOST_CUDA
 
     x1, x2, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]

@@ -1,5 +1,4 @@
-"""``dot``, ``inner``, ``outer`` ...: NumPy's products of two arrays that are not generalized
-ufuncs."""
+"""Products of two arrays, in NumPy not generalized ufuncs: ``dot``, ``inner`` and others."""
 
 from __future__ import annotations
 
@@ -75,7 +74,6 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None,
 
 def dot_for(function: str, a: Any, b: Any, out: Any = None,
             algorithm: Algorithm = AS_PLANNED) -> Any:
-    """``dot`` on the account of a function that uses it."""
     result = answer(function, np.dot, settle_dot, algorithm, *_typed(a, b), out=out)
     # NumPy's, of ``out`` too
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result
@@ -237,7 +235,6 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
 
 def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str,
                     variant: str | None) -> Any:
-    """``tensordot`` over several GPUs."""
     refuse_with_devices("tensordot", {"variant": variant})
     if (call := own_call(a, b)) is not None:
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
@@ -279,8 +276,7 @@ def kron(a: Any, b: Any) -> Any:
 
 
 def _typed(a: Any, b: Any) -> tuple[Any, Any]:
-    """Operands of NumPy's oldest products: a list without elements has the type of the other,
-    before NumPy 2.5 only ``b``."""
+    """A list without elements takes the other operand's type (before NumPy 2.5 only ``b``)."""
     return _typed_as(b, a) if _EITHER_SIDE else a, _typed_as(a, b)
 
 
@@ -294,13 +290,11 @@ _EITHER_SIDE = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
 
 
 def _is_empty(x: Any) -> bool:
-    """Whether an object is a list of lists without elements."""
     return type(x) in (list, tuple) and all(map(_is_empty, x))
 
 
 # -- what they compute -----------------------------------------------------------------------------
 def _letters(*shapes: Ints) -> Iterator[tuple[str, ...]]:
-    """A new letter for each axis of each shape."""
     start = 0
     for shape in shapes:
         yield tuple(letter(start + i) for i in range(len(shape)))
@@ -336,8 +330,7 @@ def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
 
 
 def _by_blas(settled: Expression) -> bool:
-    """Whether NumPy leaves a product with a scalar to BLAS: then the rules are those of ``dot``,
-    else of ``multiply``."""
+    """Whether NumPy gives a product with a scalar to BLAS: rules of ``dot``, not ``multiply``."""
     return settled.dtype.char in "fdFD" and len(settled.shape) < 3
 
 
@@ -366,7 +359,6 @@ def _fits(settled: Expression, a: Memory, b: Memory, out: Memory) -> bool:
 
 
 def settle_dot(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
-    """What ``dot`` computes; ``None`` if the operands do not fit."""
     rank = len(b.shape)
     settled = _last_axes(a, b, max(rank - 2, 0), np.dot)
     if settled is None or out is None:
@@ -419,10 +411,8 @@ def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
 def _common_axes(
     shape1: Ints, shape2: Ints
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
-    """Letters for the axes of two arrays of one size that count their elements alike, and their
-    extents: those of (6,) and (2, 3) are (ab,) and (a, b). ``None`` if no extents divide both
-    shapes.
-    """
+    """Letters for the axes of two arrays of one size that count elements alike, and their extents:
+    (6,) and (2, 3) give (ab,) and (a, b). ``None`` if no extents divide both shapes."""
     if 0 in shape1:
         axes1, axes2 = (tuple("" if n else "a" for n in shape) for shape in (shape1, shape2))
         return axes1, axes2, {"a": 0}

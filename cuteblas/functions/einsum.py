@@ -54,8 +54,6 @@ Optimize = bool | Literal["auto", "greedy", "optimal"] | list[Any] | tuple[Any, 
 
 
 class EinsumArguments(TypedDict, total=False):
-    """The remaining arguments of ``numpy.einsum``."""
-
     dtype: Any
     order: Order | None
     casting: Casting
@@ -174,13 +172,11 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
 
 
 def _again(operands: Sequence[Any], given: ByName, *arrays: Any, **named: Any) -> Any:
-    """Repeat a call on other arrays."""
     return einsum(*with_operands(operands, arrays), **given, **named)
 
 
 def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str,
                   refused: ByName) -> Any:
-    """A product of two arrays over several GPUs."""
     refuse_with_devices("einsum", refused)
     arrays = operands_of(operands)
     if len(arrays) != 2:
@@ -206,8 +202,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
 
 def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,
             **arguments: Any) -> Expression | None:
-    """The expression of a call, from the memories of its operands and of ``out``; ``None`` if NumPy
-    has to refuse the call."""
+    """The expression of a call; ``None`` if NumPy has to refuse it."""
     *given, out = memories
     shown: list[Any] = given
     subscripts = read(operands, [x.shape for x in shown], None if out is None else out.shape)
@@ -276,8 +271,7 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
 
 
 def _of_other_byte_order(kind: Any) -> np.dtype | None:
-    """A type in the other byte order, in which NumPy sums as if it were in the machine's; ``None``
-    for any other."""
+    """The other byte order, where NumPy sums as if it were the machine's; else ``None``."""
     if isinstance(kind, (str, np.dtype)):
         with suppress(TypeError):               # NumPy's to refuse
             kind = np.dtype(kind)
@@ -290,12 +284,10 @@ _programs: dict[Any, Func] = {}
 """Functions of the operands and ``out``, by all of a call that decides what it does."""
 _MOST_PROGRAMS = 4096
 _small: set[tuple[Any, ...]] = set()
-"""Subscripts and shapes of calls with two operands and few products, which NumPy's plain loop
-computes whatever they are."""
+"""Subscripts and shapes of pairs with few products, which NumPy's plain loop computes."""
 
 
 def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> tuple[Any, ...]:
-    """The key of a call on NumPy arrays in :data:`_programs`."""
     key = [subscripts, *how]
     for x in arrays:
         dtype = x.dtype
@@ -305,8 +297,7 @@ def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> 
 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None,
              **arguments: Any) -> Any:
-    """Compute ``einsum`` of NumPy arrays, and of objects that NumPy makes arrays of: in pairs by
-    BLAS, or by NumPy's plain loop. Everything else goes to ``numpy.einsum`` unchanged."""
+    """``einsum`` of NumPy arrays in pairs by BLAS, by the plain loop, or by ``numpy.einsum``."""
     arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x
               for x in given]
     if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
@@ -336,8 +327,7 @@ def _is_converted(x: Any) -> bool:
 
 
 def _key(optimize: Any, arguments: ByName) -> Any:
-    """All of a call besides its arrays and subscripts as part of a key; ``None`` if that cannot
-    be."""
+    """The arguments besides arrays and subscripts as part of a key; ``None`` if they cannot be."""
     named = dict(arguments)
     kind = named.get("dtype")
     if isinstance(kind, np.dtype) or (isinstance(kind, type)
@@ -349,8 +339,7 @@ def _key(optimize: Any, arguments: ByName) -> Any:
 
 def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
                      *arrays: Any, out: Any = None) -> Any:
-    """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked
-    for."""
+    """``numpy.einsum``; more than two numeric arrays in our order, unless a cast is asked for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
     if len(arrays) > 2 and _is_default(optimize) and not casts:
         shapes = [np.shape(x) for x in arrays]
@@ -364,20 +353,18 @@ def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
 
 def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False,
                     **named: Any) -> Any:
-    """``numpy.einsum`` on these arrays; our name for the order of choice means its plain loop."""
+    """``numpy.einsum``, for which our name for the order of choice means its plain loop."""
     return np.einsum(*with_operands(operands, arrays),
                      optimize=False if _is_default(optimize) else optimize, **named)
 
 
 def _is_default(optimize: Any) -> bool:
-    """Whether a call takes the order of choice."""
     return optimize is False or (isinstance(optimize, str) and optimize == "auto")
 
 
 def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
              arguments: ByName) -> Func:
-    """The function of the arrays and ``out`` that computes a call on NumPy arrays: in pairs, by
-    NumPy's plain loop, or by NumPy's own ``einsum``."""
+    """How a call on NumPy arrays runs: in pairs, by the plain loop, or by ``numpy.einsum``."""
     operands = text, *arrays
     by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
     loop = partial(np.einsum, text, **arguments)                # over all indices
@@ -422,7 +409,6 @@ def _without_address(x: np.ndarray) -> Memory:
 
 
 def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
-    """The optimal order if it is asked for by name and can be found, else the one of choice."""
     if name == "optimal" and len(subscripts.terms) <= _MOST_FOR_OPTIMAL:
         return optimal_path(subscripts.terms, subscripts.result, subscripts.extents)
     return contraction_path(subscripts.terms, subscripts.result, tuple(subscripts.extents.items()))
@@ -430,7 +416,6 @@ def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
 
 def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Memory],
           optimize: Any) -> tuple[Ints, ...]:
-    """The order of products that ``optimize`` asks for."""
     named = optimize if isinstance(optimize, str) else None
     if _is_default(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
@@ -450,10 +435,8 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
 def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None,
                    path: Sequence[Ints], optimize: Any,
                    arguments: ByName) -> tuple[np.dtype, bool]:
-    """The type in which NumPy computes and whether it returns a scalar, asked for on small arrays.
-
-    NumPy's answer depends on its path, so it is asked with the path that it would take, and without
-    one for the order of choice."""
+    """The type in which NumPy computes, and whether it returns a scalar: its answer, on small
+    arrays, along the path that it would take."""
     ours = _is_default(optimize)
     path = () if ours and len(memories) < _MOST_OPERANDS else path
     # NumPy's own products see the difference
@@ -472,8 +455,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
 
 
 def _view(call: NumpyCall, settle: Settle) -> Any:
-    """A view of the elements of one array with axes permuted or on a diagonal; ``None`` for calls
-    that ask for anything else."""
+    """A view with axes permuted or on a diagonal; ``None`` if a call asks for anything else."""
     from ..engines.problems import has_kernels
 
     resolved = resolve(call)
@@ -498,8 +480,7 @@ def _view(call: NumpyCall, settle: Settle) -> Any:
 
 @lru_cache(maxsize=4096)
 def _viewed(text: str, shape: Ints) -> Callable[[Any], Any] | None:
-    """What makes the view that subscripts ask for of a CuPy array of that shape; ``None`` if they
-    ask for anything else."""
+    """What makes the view that subscripts ask for; ``None`` if they ask for anything else."""
     subscripts = read((text,), [shape])
     if subscripts is None or 0 in shape or {*subscripts.result} != {*subscripts.terms[0]}:
         return None
@@ -507,8 +488,7 @@ def _viewed(text: str, shape: Ints) -> Callable[[Any], Any] | None:
 
 
 def _by_methods(term: str, result: str) -> Callable[[Any], Any]:
-    """Diagonals and a permutation of axes by CuPy's methods, whose views say of which array they
-    are views."""
+    """Diagonals and permutations by CuPy's methods, whose views know their base."""
     axes, diagonals = list(term), []
     for c in term:
         while axes.count(c) > 1:
@@ -536,11 +516,8 @@ def _diagonal(term: str, x: Memory) -> Memory:
 
 def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory],
                    order: str | None) -> Sequence[int]:
-    """Axes of a new result in the order, outermost first, in which NumPy lays them out in memory.
-
-    NumPy is asked on arrays of the same strides, extents cut to 2, and one without elements, so
-    that nothing is read.
-    """
+    """Axes of a new result as NumPy lays them out, outermost first: asked of NumPy with the true
+    strides and extents of at most 2."""
     rank = len(subscripts.result)
     unused = sorted(set(ascii_letters) - set(str(subscripts)))
     if rank < 2 or not unused:

@@ -124,7 +124,6 @@ class Explanation:
 
     @property
     def _where(self) -> str:
-        """What stands before a kernel that runs elsewhere, or would."""
         if self.plan is None or not self.plan.launches:
             return ""
         here = self.runs_on.partition(";")[0].partition(",")[0]
@@ -161,7 +160,7 @@ class Explanation:
 
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:
-    """Rows of a name and a text, which may have several lines; a name is written once."""
+    """Lines of names and texts; a text may have several, of which the first has the name."""
     width = max(len(name) for name, _ in rows)
     lines, previous = [], None
     for name, text in rows:
@@ -240,22 +239,8 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
                        runs_on: str, algorithm: Algorithm = AS_PLANNED,
                        arguments: ByName = NOTHING,
                        element: str | None = None) -> Explanation:
-    """The explanation of a product of operands that need not exist.
-
-    Parameters
-    ----------
-    x1, x2, out : Memory
-        The operands; ``out`` may be ``None``.
-    device : DeviceInfo
-        What is planned for.
-    runs_on : str
-        Who does the work.
-    algorithm, arguments
-        As in :func:`explain`.
-    element : str, optional
-        What operands and result really hold, if NumPy has no such type: kernels' name of a type of
-        the same size.
-    """
+    """The explanation of a product of operands that need not exist; ``element`` is a type of the
+    same size that NumPy lacks."""
     from ..engines.problems import has_kernels
     from ..engines.tuning import plan_for
     from .staging import stage
@@ -278,7 +263,6 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
 
 
 def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
-    """The expected time of a copy that changes the type or the order of elements."""
     from ..planning.floors import casting_seconds
 
     return casting_seconds(x.size * (x.dtype.itemsize + y.dtype.itemsize), device)
@@ -286,7 +270,6 @@ def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
 
 def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                    card: DeviceInfo | None, arguments: Any) -> Explanation:
-    """The explanation of a product with an epilogue."""
     from ..engines.tuning import plan_for
     from .fused import fused_call
 
@@ -361,17 +344,7 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
 def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs_on: str,
                     order: str = "C", variant: str | None = None,
                     element: str | None = None) -> Explanation:
-    """The explanation of a copy of an array that need not exist.
-
-    Parameters
-    ----------
-    source, out : Memory
-        The array, and where it is copied to; ``None`` for a new one in that ``order``.
-    device, runs_on, element
-        As in :func:`explain_product_of`.
-    order, variant
-        As in :func:`explain_copy`.
-    """
+    """The explanation of a copy of an array that need not exist; ``element`` as for products."""
     from ..engines.problems import copy_problem, in_place_problem
     from ..engines.tuning import plan_for
 
@@ -392,7 +365,6 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
 
 
 def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
-    """The card to plan for."""
     if device is None:
         return None
     from ..planning.problem import DeviceInfo as Info
@@ -421,7 +393,6 @@ def _work_of_product(resolved: Resolved, arguments: ByName) -> Work:
 
 
 def on_the_host(device: DeviceInfo) -> str:
-    """Who works on NumPy arrays."""
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"

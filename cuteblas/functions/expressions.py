@@ -1,9 +1,7 @@
-"""Sums of products: what NumPy's products have in common, written with a letter for every index.
+"""Sums of products with a letter for every index: what NumPy's products have in common.
 
-An :class:`Expression` says which axes of which operands share an index, and which indices the
-result has. An axis may stand for several indices (the axis of ``outer``'s result over all axes of
-an operand), an index may occur on several axes of one operand (a diagonal), and an axis of extent 1
-follows an index of any extent. All of this is a matter of strides, so nothing is reshaped.
+An axis may stand for several indices, an index may be on several axes of one operand (a diagonal),
+and an axis of extent 1 fits any extent: a matter of strides, so nothing is reshaped.
 """
 
 from __future__ import annotations
@@ -28,15 +26,7 @@ __all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_prod
 
 @dataclass(frozen=True)
 class Term:
-    """An operand.
-
-    Attributes
-    ----------
-    axes : tuple of str
-        The indices of each axis, one letter each, outermost first.
-    conj : bool
-        Whether the elements are conjugated.
-    """
+    """An operand, with the indices of each axis, one letter each, outermost first."""
 
     axes: tuple[str, ...]
     conj: bool = False
@@ -44,29 +34,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Expression:
-    """A sum of products that NumPy accepts: over all indices that the result lacks.
-
-    Attributes
-    ----------
-    terms : tuple of Term
-        The factors.
-    axes : tuple of str
-        The indices of each axis of the result.
-    extents : mapping of str to int
-        Of every index.
-    dtype : numpy.dtype
-        What the operands are cast to, and the result before it is cast to ``out``.
-    shape, strides : tuple of int
-        Of a new array for the result (not of ``out``); strides in bytes.
-    scalar : bool
-        Whether NumPy returns a scalar in place of a 0-d array.
-    any_order : bool
-        Whether a new array on a GPU may have the order in which its product is written fastest;
-        ``strides`` say nothing then.
-    path : tuple of tuple of int
-        The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it:
-        positions in the list of the terms that are left; each product is appended to that list.
-    """
+    """A sum of products that NumPy accepts, over all indices that the result lacks. ``dtype`` is
+    that of the products, ``strides`` (bytes) are those of a new result; ``any_order`` lets a GPU
+    write it in its fastest order. ``path`` is as in ``numpy.einsum_path``."""
 
     terms: tuple[Term, ...]
     axes: tuple[str, ...]
@@ -80,7 +50,6 @@ class Expression:
 
     @property
     def products(self) -> int:
-        """The number of multiplications."""
         terms, result = [{*"".join(term.axes)} for term in self.terms], {*"".join(self.axes)}
         total = 0
         for step in self.path or [tuple(range(len(terms)))]:
@@ -93,21 +62,18 @@ class Expression:
 
 def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int],
                dtype: np.dtype, scalar: bool = True) -> Expression:
-    """An expression whose new results are in C order."""
     shape = tuple(prod(extents[c] for c in axis) for axis in axes)
     return Expression(tuple(terms), tuple(axes), extents, dtype, shape,
                       contiguous_strides(shape, dtype.itemsize), scalar)
 
 
 def letter(i: int) -> str:
-    """The letter of the ``i``-th index; there is no last one."""
     return ascii_letters[i] if i < len(ascii_letters) else chr(0x100 + i)
 
 
 def of_product(product: Product, shape1: Ints, shape2: Ints,
                conj: bool) -> Expression:
-    """What a generalized ufunc multiplies as an expression; ``conj`` conjugates its first
-    operand."""
+    """A generalized ufunc's product as an expression; ``conj`` conjugates its first operand."""
     # none of those below
     batch = [letter(len(ascii_letters) + i) for i in range(len(product.batch))]
     extents = {"m": product.m, "k": product.k, "n": product.n,
@@ -129,8 +95,8 @@ def of_product(product: Product, shape1: Ints, shape2: Ints,
 
 
 def one_mode(modes: Sequence[tuple[int, int]], alone: int = 0) -> tuple[int, int] | None:
-    """The extent and the stride of axes, given by theirs, that are one in memory; ``None`` if they
-    are not. ``alone`` is the stride of no elements and of one."""
+    """(extent, stride) of axes that are one in memory, or ``None``; ``alone`` is for few
+    elements."""
     extent, longer = prod(n for n, _stride in modes), [mode for mode in modes if mode[0] != 1]
     if extent and any(outer != inner * n for (_m, outer), (n, inner) in pairwise(longer)):
         return None
@@ -138,8 +104,7 @@ def one_mode(modes: Sequence[tuple[int, int]], alone: int = 0) -> tuple[int, int
 
 
 def stand_in(x: Memory, shape: Ints | None = None) -> np.ndarray:
-    """An array of that type and shape in which one element stands for all, so that NumPy resolves a
-    call without data."""
+    """An array in which one element stands for all: NumPy resolves a call without data."""
     shape = x.shape if shape is None else shape
     new = as_strided(np.zeros(1, x.dtype), shape, (0,) * len(shape))
     if not x.writeable:
@@ -148,13 +113,11 @@ def stand_in(x: Memory, shape: Ints | None = None) -> np.ndarray:
 
 
 def common_type(call: Func, *dtypes: np.dtype) -> np.dtype:
-    """The type of the result of ``call``, one of NumPy's products, on operands of these types."""
     return _common_type(call, dtypes, tuple(dtype.num for dtype in dtypes))
 
 
 @lru_cache(maxsize=1024)
 def _common_type(call: Func, dtypes: tuple[np.dtype, ...],
                  numbers: Ints) -> np.dtype:
-    """As above. Types that are equal but not the same (``long`` and ``longlong``) differ by their
-    numbers."""
+    """As above; ``numbers`` tell equal types that differ (``long``, ``longlong``)."""
     return call(*(np.zeros(1, dtype) for dtype in dtypes)).dtype

@@ -1,6 +1,3 @@
-"""``matmul`` with an epilogue: NumPy's rules for the product, and the kernels or NumPy for what
-follows it."""
-
 from __future__ import annotations
 
 from bisect import bisect_left
@@ -43,11 +40,7 @@ _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                arguments: ByName) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
-    """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or
-    after it, each with its reason.
-
-    Nothing is written.
-    """
+    """What :func:`fused_matmul` would run by kernels, and operands to cast, with reasons."""
     calls: list[GemmCall] = []
     bound = as_bound(epilogue)
     resolved, product = _resolved(x1, x2, out, bound, arguments)
@@ -77,7 +70,6 @@ class _Reader(Execution):
 
 def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | None,
                  variant: str | None, arguments: ByName) -> Any:
-    """``matmul`` with an epilogue: see :func:`cuteblas.matmul`."""
     bound = epilogue if type(epilogue) is Bound else as_bound(epilogue)
     records = not arguments and variant is None
     by_numpy = records and out is None and type(x1) is type(x2) is _NDARRAY
@@ -115,8 +107,7 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
 
 
 def _key_of(x1: np.ndarray, x2: np.ndarray, bound: Bound, precision: str) -> tuple[Any, ...] | None:
-    """What calls on NumPy arrays have in common that NumPy computes in the same way; ``None`` if
-    they have to be checked."""
+    """What NumPy calls that run alike have in common; ``None`` if they have to be checked."""
     # trace_state in line
     if bound.outputs or (state := bound.epilogue.known) is None or not state.holds():
         return None
@@ -138,8 +129,7 @@ def _key_of(x1: np.ndarray, x2: np.ndarray, bound: Bound, precision: str) -> tup
 
 def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bound,
                      precision: str) -> None:
-    """Record how NumPy computes a product of two matrices and an epilogue that takes no more of
-    them than their sum."""
+    """Record how NumPy computes a product of two matrices and an epilogue of its sum."""
     epilogue, shape, kind = bound.epilogue, product.shape, product.dtype
     arrays = [x1, x2, *(x for x in {**epilogue.operands, **bound.operands}.values()
                         if hasattr(x, "dtype"))]
@@ -170,8 +160,7 @@ def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bo
 _FLOATING = frozenset({float, complex, np.float32, np.float64, np.complex64, np.complex128})
 """Types of numbers whose values decide about no call."""
 _BITS = 7, 8, 15, 16, 31, 32, 63, 64
-"""Of integers that are not negative, in the types that kernels have: a kernel whose type does not
-hold a number would wrap it."""
+"""Bits of integers in the kernels' types, which would wrap a number that they do not hold."""
 
 
 def _size_of(x: int) -> tuple[bool, int]:
@@ -180,12 +169,8 @@ def _size_of(x: int) -> tuple[bool, int]:
 
 
 def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Replayable | None:
-    """A call on CuPy arrays that may be replayed; ``None`` if such calls are not recorded, or
-    without a trace.
-
-    Of the epilogue's operands, what is neither an array nor a number is part of the head, by name;
-    of numbers their types are, and of integers which types hold them.
-    """
+    """A call on CuPy arrays that may be replayed, else ``None``; numbers of the epilogue count by
+    type, integers by the types that hold them."""
     replay = replays[type(x1)]
     if replay is None or bound.outputs or (state := trace_state(bound.epilogue)) is None:
         return None
@@ -223,7 +208,6 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
 
 
 def _fused(run: Execution, multiply: Func, product: Product, given: GemmArguments) -> Any:
-    """A product of the operands that NumPy's rules have made of ``matmul``'s, by ``multiply``."""
     x1, x2, out, bound = given.a, given.b, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
     first, second = (run.staged(x, readable(run.memory(x), product.dtype)) for x in (x1, x2))
@@ -254,6 +238,5 @@ def _fused(run: Execution, multiply: Func, product: Product, given: GemmArgument
 
 
 def _stored(dtype: np.dtype) -> str:
-    """The type that an epilogue's results are rounded to: that of the array they go to, or the
-    widest that kernels have."""
+    """The type that results are rounded to: that of ``out`` or the kernels' widest."""
     return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"

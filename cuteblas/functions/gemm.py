@@ -1,5 +1,4 @@
-"""``C = epilogue(alpha A B + beta C)`` of arrays by kernels or by NumPy: what BLAS routines run,
-and ``matmul`` with an epilogue."""
+"""``C = epilogue(alpha A B + beta C)``, for BLAS routines and for ``matmul`` with an epilogue."""
 
 from __future__ import annotations
 
@@ -40,39 +39,10 @@ SOURCE = "c"
 
 
 class GemmArguments(NamedTuple):
-    """A product whose arguments the caller has checked: operands, scalars, epilogue, algorithm and
-    where the result goes.
-
-    Attributes
-    ----------
-    a, b : array
-        (..., m, k) and (..., k, n), of any strides and of types that kernels multiply.
-    conj_a, conj_b : bool
-        Whether elements are conjugated as they are read.
-    alpha, beta : number or array of no dimensions
-        The scalars. Arrays stay where they are: the host does not wait for their values.
-    c : array, optional
-        Of shape (..., m, n), leading dimensions broadcast; it is only read, unless it is ``out``
-        itself.
-    out : array, optional
-        Receives C. It is written in place whatever its strides, if it is aligned and shares no
-        memory with ``a`` or ``b``.
-    output, compute : str, optional
-        Types of C and of the sums; by default that of ``out``, of ``c`` or of ``a``, and the usual
-        one for these types.
-    epilogue : Bound, optional
-        What is done instead of ``alpha * sum + beta * C``. Arrays for its auxiliary outputs share
-        memory with nothing else.
-    algorithm : Algorithm
-        What kernels do; it means nothing to NumPy.
-    order : {"F", "C"}
-        The order of the matrices of new arrays.
-    triangle : {"lower", "upper"}, optional
-        What is written of ``out``, a matrix that kernels can write, and which ``c`` is, if there
-        is one.
-    hermitian : bool
-        Whether that is the triangle of a Hermitian matrix.
-    """
+    """A product with checked arguments: A is (..., m, k), B (..., k, n), of any strides. ``alpha``
+    and ``beta`` may be arrays, whose values the host does not wait for. ``c`` is only read, unless
+    it is ``out``. ``epilogue`` replaces ``alpha * sum + beta * C``; arrays for its outputs share
+    memory with nothing else. ``triangle`` is what is written of ``out`` and read of ``c``."""
 
     a: Any
     b: Any
@@ -92,14 +62,12 @@ class GemmArguments(NamedTuple):
 
     @property
     def shape(self) -> Ints:
-        """The shape of the result."""
         batch = np.broadcast_shapes(*(x.shape[:-2] for x in (self.a, self.b, self.c, self.out)
                                       if x is not None))
         return *batch, self.a.shape[-2], self.b.shape[-1]
 
     @property
     def kind(self) -> np.dtype:
-        """The type of the result."""
         given = next(x for x in (self.out, self.c, self.a) if x is not None)
         return np.dtype(self.output) if self.output else given.dtype
 
@@ -110,13 +78,11 @@ class GemmArguments(NamedTuple):
 
     @property
     def sums(self) -> str:
-        """The type of the sums."""
         return self.compute or self.usual_sums
 
     @property
     def effective_alpha(self) -> Any:
-        """The alpha by which sums are multiplied: an empty sum is zero even if alpha is not
-        finite."""
+        """The alpha of sums: an empty sum is zero even if alpha is not finite."""
         takes = self.epilogue is not None and "alpha" in self.epilogue.epilogue.parameters
         return self.alpha if takes or self.a.shape[-1] else 1
 
@@ -132,30 +98,9 @@ class GemmArguments(NamedTuple):
 
 @dataclass(frozen=True)
 class GemmCall:
-    """A product, ready to run.
-
-    Attributes
-    ----------
-    problem : GemmProblem
-        What kernels compute.
-    arrays : dict
-        The array of each of the problem's roles.
-    alpha, beta : number
-        The scalars, where they are numbers.
-    numbers : dict
-        Those of the epilogue, by role.
-    result : array
-        What is returned.
-    auxiliary : dict
-        The epilogue's further results that are returned, by name.
-    reductions : tuple
-        (operation, axis, array that is reduced, array for the result).
-    copies : tuple of str
-        Which operands are copies, and why.
-    later : tuple of (array, array)
-        What the caller gave and kernels cannot write, and the array in its place that is copied
-        into it in the end.
-    """
+    """A product, ready to run: ``arrays`` and ``numbers`` by role; ``reductions`` are (operation,
+    axis, source, result); ``later`` are pairs of what the caller gave and the array that is copied
+    into it."""
 
     problem: GemmProblem
     arrays: ByName
@@ -170,13 +115,6 @@ class GemmCall:
 
 
 def gemm(run: Execution, given: GemmArguments) -> Result:
-    """Multiply arrays by kernels.
-
-    Returns
-    -------
-    array, dict
-        C, and the epilogue's further results by name.
-    """
     return _run(run, prepare(run, given))
 
 
@@ -188,7 +126,6 @@ def scalar_kind(x: Any) -> ScalarKind:
 
 
 def prepare(run: Execution, given: GemmArguments) -> GemmCall:
-    """Allocate what is missing and write down the problem."""
     c, out, epilogue = given.c, given.out, given.epilogue
     shape, kind, sums = given.shape, given.kind, given.sums
     scalars = {"alpha": given.effective_alpha, "beta": given.beta}
@@ -204,8 +141,7 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
 
     def written(name: str, array: Any, new: Memory, over_c: ByName = NOTHING,
                 inputs: Sequence[Any] = ()) -> Any:
-        """An array for kernels to write: the given one, or a new one, from which the given one is
-        copied in the end."""
+        """An array for kernels to write: the given one, or one that is copied into it later."""
         if array is None:
             return run.empty(new)
         memory = run.memory(array)
@@ -274,15 +210,13 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
 
 
 def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
-    """Run a product, count it, perhaps with a note on its route, and return C and the epilogue's
-    further results."""
+    """Run a product, count it, and return C and the epilogue's further results."""
     run.run(call.problem, call.arrays, call.alpha, call.beta, call.numbers, note)
     return finish(run, call)
 
 
 def finish(run: Execution, call: GemmCall) -> Result:
-    """Do what remains when C was computed: count copies, reduce, and put results where they belong.
-    As :func:`gemm` returns."""
+    """Do what remains when C was computed: count copies, reduce, and return results."""
     for copied in call.copies:
         run.count("copies", copied)
     for reduction in call.reductions:
@@ -293,16 +227,7 @@ def finish(run: Execution, call: GemmCall) -> Result:
 
 
 def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[Result]:
-    """Run products that do not depend on each other, in as few launches as their types allow.
-
-    Every product is counted: by the family of its kernel and that it was one of a group, or by its
-    own family and why it was not.
-
-    Returns
-    -------
-    list
-        For each what :func:`gemm` returns.
-    """
+    """Run independent products in as few launches as types allow, each counted by family."""
     from ..planning.gemm.grouped import plan_grouped, table_of, why_alone
     from ..planning.problem import GroupedProblem
 
@@ -327,13 +252,11 @@ def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[Result]:
 
 
 def _values(engine: Engine, call: GemmCall) -> dict[str, Any]:
-    """What a product's roles stand for: addresses and numbers."""
     return {"alpha": call.alpha, "beta": call.beta, **call.numbers,
             **{role: engine.memory(x).address for role, x in call.arrays.items()}}
 
 
 def new_matrices(shape: Ints, kind: np.dtype, order: str) -> Memory:
-    """Memory for a new array whose matrices are in an order."""
     axes = [*range(len(shape))]
     if order == "F":
         axes[-2:] = axes[:-3:-1]
@@ -341,16 +264,14 @@ def new_matrices(shape: Ints, kind: np.dtype, order: str) -> Memory:
 
 
 def _unequal_overlap(out: Memory, over_c: Mapping[str, Memory]) -> str | None:
-    """Why ``out`` cannot be written while operands over C are read: each element may only be read
-    where it is written."""
+    """Why ``out`` cannot be written while operands over C are read at the same elements."""
     return next((f"shares memory with {name}" for name, x in over_c.items()
                  if not same_elements(x, out) and overlap(x, out)), None)
 
 
 def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str,
                         beta: str) -> EpilogueGraph:
-    """The graph that reads C as an operand; a beta in device memory that is zero keeps what was
-    read out of the result."""
+    """The graph that reads C as an operand; a beta that is zero on the device leaves C out."""
     def c_of(kind: str) -> Node:
         operand = Node("operand", kind, name=SOURCE)
         if beta != "device" or (graph is not None and not graph.leaves("beta")):
@@ -370,8 +291,7 @@ def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str,
 
 
 def refuse_self_overlap(who: str, name: str, memory: Memory) -> None:
-    """Refuse to write an array of which elements surely share memory: the order of the writes would
-    decide."""
+    """Refuse to write elements that surely share memory: the order of writes would decide."""
     if overlaps_itself(memory, doubt=False):
         raise ValueError(
             f"{who} writes every element of {name} once, but elements of {name} share memory: shape {memory.shape}, "
@@ -380,18 +300,7 @@ def refuse_self_overlap(who: str, name: str, memory: Memory) -> None:
 
 
 def refuse_shared_outputs(engine: Engine, epilogue: Any, others: ByName) -> None:
-    """See that elements of ``out`` share no memory, and arrays for an epilogue's auxiliary outputs
-    none with what the product reads or writes.
-
-    Parameters
-    ----------
-    engine : Engine
-        What the arrays belong to.
-    epilogue : Bound
-        The epilogue with its operands and outputs.
-    others : mapping of str to array
-        All other arrays of the call, named for the refusal; those that are ``None`` are left out.
-    """
+    """Refuse outputs that share memory, among their elements or with the call's other arrays."""
     if others["out"] is not None:
         refuse_self_overlap(f"epilogue {epilogue.epilogue}", "out", engine.memory(others["out"]))
     if not epilogue.outputs:
@@ -412,16 +321,7 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: ByName) -> None
 
 
 def gemm_by_numpy(function: str, given: GemmArguments) -> Result:
-    """Multiply NumPy arrays by NumPy's BLAS; an algorithm that kernels would refuse is refused.
-
-    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in
-    int32.
-
-    Returns
-    -------
-    array, dict
-        As in :func:`gemm`.
-    """
+    """Multiply by NumPy's BLAS: 16 bits in float32, rounded once; int8 wraps in int32."""
     precision, variant = given.algorithm
     if variant is not None:
         refuse_variant(variant, BY_NUMPY)
@@ -458,15 +358,13 @@ def gemm_by_numpy(function: str, given: GemmArguments) -> Result:
 
 # -- reductions of what was computed ---------------------------------------------------------------
 def _vector(source: Any, axis: int, dtype: np.dtype, array: Any) -> Memory:
-    """Memory for a reduction along the last axis (-1) or the one before (-2); of the shape of a
-    given array."""
+    """Memory for a reduction along axis -1 or -2, of the shape of a given array."""
     shape = (*source.shape[:-2], source.shape[-2 if axis == -1
                                               else -1]) if array is None else array.shape
     return Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype)
 
 
 def _reduce(run: Execution, op: str, axis: int, source: Any, into: Any) -> None:
-    """Reduce an axis by the reduction kernel; every run adds in the same order."""
     x, r = run.memory(source), run.memory(into)
     batch = x.shape[:-2]
     rank = len(x.shape)

@@ -1,16 +1,11 @@
-"""NumPy's rules for a call of matmul and other generalized ufuncs, applied before anything runs and
-without computing anything.
+"""NumPy's rules for a call of a generalized ufunc, applied before anything runs.
 
-The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the
-words of their refusals are NumPy's own: :func:`resolve_product` calls ``numpy.matmul`` itself (or
-``vecdot``, ``matvec``, ``vecmat``), on stand-ins that cost nothing.
+:func:`resolve_product` calls NumPy's ufunc on stand-ins, so rules and refusals are NumPy's own:
 
 * Types: operands of shape (1, 1) with the true dtypes.
-* Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type
-  of the loop. NumPy casts inputs after it has checked everything and before it multiplies, and the
-  element's conversion raises: then NumPy has accepted the call.
-* Order of the result: true strides, extents cut to at most 2 and K to 0, so that no element is
-  read. The strides of that result give the order of the axes of the true one.
+* Shapes: one ``object`` element with stride 0 for every operand. NumPy casts inputs after all
+  checks and before it multiplies; the element's conversion raises: NumPy has accepted the call.
+* Order of the result: true strides, extents of at most 2 and K = 0, so that nothing is read.
 """
 
 from __future__ import annotations
@@ -32,8 +27,7 @@ __all__ = ["UFUNCS", "MatmulArguments", "Product", "resolve_product", "single_ou
 
 UFUNCS = frozenset({"matmul", "matvec", "vecdot",
                     "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
-"""Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one
-anyhow."""
+"""Functions that take ``out=...`` for an array instead of a scalar."""
 
 
 _CORE_RANKS = {"matmul": (2, 2), "vecdot": (1, 1), "matvec": (2, 1), "vecmat": (1, 2)}     # at most
@@ -42,8 +36,6 @@ _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
 
 
 class MatmulArguments(TypedDict, total=False):
-    """The keyword arguments that matmul shares with every generalized ufunc of NumPy."""
-
     axes: list[int | Ints]
     axis: int
     keepdims: bool
@@ -56,22 +48,10 @@ class MatmulArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Product:
-    """A product of matrices or vectors that NumPy accepts.
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        Of the loop: what both operands are cast to, and the result before it is cast to ``out``.
-    m, n, k : int
-        Extents; ``m = 1`` where the first operand is a vector, ``n = 1`` where the second is.
-    batch : tuple of int
-        Extents of the batch modes, broadcast over both operands and ``out``.
-    core1, core2, core3 : tuple of int
-        Axes of the operands and of the result that are not batch modes: (m, k), (k, n) and (m, n),
-        without those that vectors lack. With ``keepdims``, ``core3`` is an axis of extent 1.
-    shape, strides : tuple of int
-        Of a new array for the result; strides in bytes.
-    """
+    """A product of matrices or vectors that NumPy accepts; ``m`` or ``n`` is 1 for a vector.
+    ``dtype`` is that of the loop. ``batch`` is broadcast; ``core1`` to ``core3`` are the axes of
+    operands and result that are not batch modes: (m, k), (k, n), (m, n). ``strides`` are in
+    bytes."""
 
     dtype: np.dtype
     m: int
@@ -86,17 +66,15 @@ class Product:
 
     @property
     def products(self) -> int:
-        """The number of multiplications."""
         return self.m * self.n * self.k * prod(self.batch)
 
     def matrices(self, x1: Any, x2: Any, result: Any) -> tuple[Any, Any, Any]:
-        """Views of shape (..., rows, columns) of operands and result: their core axes last, and one
-        of extent 1 where a vector lacks it."""
+        """Views of shape (..., rows, columns); a vector has an axis of extent 1."""
         return (_matrices(x1, self.core1, len(self.core1) == 1, False),
                 _matrices(x2, self.core2, False, len(self.core2) == 1), self.over_result(result))
 
     def over_result(self, x: Any) -> Any:
-        """A view as matrices of an array that has the axes of the result."""
+        """A matrix view of an array that has the axes of the result."""
         return _matrices(x, self.core3, len(self.core1) == 1, len(self.core2) == 1)
 
 
@@ -121,17 +99,7 @@ _LARGE = 1 << 24                        # elements
 
 def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
                     arguments: ByName = NOTHING, ufunc: Any = np.matmul) -> Product:
-    """What ``numpy.matmul(x1, x2, out, **arguments)`` would compute.
-
-    Parameters
-    ----------
-    x1, x2, out : Memory
-        The operands; ``out`` may be ``None``.
-    arguments : mapping
-        Keyword arguments of ``numpy.matmul`` except ``out``, unchecked.
-    ufunc : numpy.ufunc
-        ``numpy.matmul``, ``vecdot``, ``matvec`` or ``vecmat``.
-    """
+    """What a ufunc of NumPy (``matmul``, ``vecdot``, ``matvec`` or ``vecmat``) would compute."""
     dtype = _resolve_dtype(x1, x2, out, arguments, ufunc)
     _check_shapes(x1, x2, out, arguments, ufunc)
 
@@ -200,8 +168,7 @@ def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
 
 
 def _small(shapes: list[Ints]) -> list[Ints]:
-    """Shapes as small as may be in which the same extents are equal: NumPy asks for memory for the
-    cast before the cast raises."""
+    """Small shapes with the same equalities: NumPy asks for memory before the cast raises."""
     ranks = {extent: rank for rank, extent in enumerate(sorted({n for shape in shapes for n in shape
                                                                 if n > 1}), 2)}
     return [tuple(ranks.get(n, n) for n in shape) for shape in shapes]
@@ -213,12 +180,8 @@ def _one_element(element: np.ndarray, shape: Ints) -> np.ndarray:
 
 def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
                ufunc: Any) -> tuple[Ints, Ints, Ints]:
-    """Core axes of both inputs, and those of the result as they are given: they may count from the
-    end.
-
-    An ``out`` with too few axes for matrices makes NumPy read operands as vectors, the first before
-    the second.
-    """
+    """Core axes of inputs and result as given. With too few axes in ``out``, NumPy reads the first
+    operand as a vector, then the second."""
     ranks = len(x1.shape), len(x2.shape)
     kept = 1 if arguments.get("keepdims") else 0
     if arguments.get("axes") is not None:

@@ -1,5 +1,4 @@
-"""``C = epilogue(alpha A B + beta C)`` of NumPy arrays on the GPU, where that is expected to be
-faster."""
+"""``C = epilogue(alpha A B + beta C)`` of NumPy arrays on the GPU, where that is faster."""
 
 from __future__ import annotations
 
@@ -18,8 +17,6 @@ __all__ = ["gemm_of_host"]
 
 
 def gemm_of_host(function: str, given: GemmArguments) -> Result:
-    """Multiply NumPy arrays on the GPU if that is expected to be faster, else by NumPy, which refuses
-    a kernel that is named. The result is that of :func:`gemm`."""
     bound = given.epilogue
     if bound is not None:
         bound = bound.converted(lambda _name, x: np.asarray(x))

@@ -226,7 +226,6 @@ _by_numpy = tally("linalg.multi_dot", "calls", "numpy").tick
 
 
 def _all_stay(arrays: Sequence[Any], out: Any) -> bool:
-    """Whether all are plain NumPy arrays that stay on the host."""
     for x in arrays:
         if type(x) is not np.ndarray:
             return False
@@ -235,22 +234,20 @@ def _all_stay(arrays: Sequence[Any], out: Any) -> bool:
 
 def _multiplied(tree: _Tree, multiply: Callable[..., Any], matrices: Sequence[Any],
                 out: Any = None) -> Any:
-    """The product of a chain of matrices."""
     if isinstance(tree, int):
         return matrices[tree]
     return multiply(*(_multiplied(chain, multiply, matrices) for chain in tree), out)
 
 
 def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
-    """The product of a chain, without the axes that its ends lack if they are vectors."""
+    """A chain's product without the axes that vectors at its ends lack."""
     if ranks[0] == ranks[-1] == 1:
         return result[0, 0]
     return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
 
 
 def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
-    """The product of a chain of NumPy arrays of which some have a type without a BLAS; ``None``
-    where all products are small, and for what is left to NumPy."""
+    """A chain's product for types without NumPy's BLAS; ``None`` for small ones."""
     for x in arrays:
         if x.size > SMALL and x.dtype.char in WITHOUT_BLAS:
             break
@@ -272,12 +269,10 @@ def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:
-    """Whether these are matrices, but the first and the last, which may be vectors."""
     return 1 <= ranks[0] <= 2 and 1 <= ranks[-1] <= 2 and set(ranks[1:-1]) <= {2}
 
 
 def _matrices(arrays: Sequence[Any]) -> list[Any]:
-    """The arrays of a chain as matrices."""
     first, *between, last = arrays
     return [first[None, :] if first.ndim == 1 else first, *between,
             last[:, None] if last.ndim == 1 else last]
@@ -300,7 +295,6 @@ def _cheapest(shapes: Sequence[Ints]) -> tuple[int, _Tree]:
 
 
 def _resolved(first: Memory, second: Memory, out: Memory | None) -> Memory:
-    """The memory of a product of a chain."""
     settled = settle_dot(first, second, out)
     if settled is None:
         np.dot(stand_in(first), stand_in(second))
@@ -386,8 +380,7 @@ _powers_by_numpy = tally("linalg.matrix_power", "calls", "numpy").tick
 
 
 def _powered_on_host(a: Any, n: Any) -> Any:
-    """A power of NumPy arrays of a type without a BLAS; ``None`` for small ones and any other,
-    which are left to NumPy."""
+    """A power for types without NumPy's BLAS; ``None`` for small ones."""
     if a.dtype.char not in WITHOUT_BLAS or type(n) is not int or n < 2 or a.ndim < 2 or a.shape[-1] != a.shape[-2] \
             or a.size * a.shape[-1] < LEAST:
         return None
@@ -396,8 +389,7 @@ def _powered_on_host(a: Any, n: Any) -> Any:
 
 
 def _powered(x: Any, n: int, multiply: Callable[[Any, Any], Any]) -> Any:
-    """A positive power, in the order of products that NumPy takes: the results are the same to the
-    last bit."""
+    """A positive power in NumPy's order of products: results are the same to the last bit."""
     if n == 1:
         return x
     if n == 3:

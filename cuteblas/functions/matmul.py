@@ -147,7 +147,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
 
 @cache
 def _fused_matmul() -> Func:
-    """What multiplies with an epilogue: in a module that is imported with the first one."""
+    """What multiplies with an epilogue; its module is imported with the first one."""
     from .fused import fused_matmul
 
     return fused_matmul
@@ -155,7 +155,6 @@ def _fused_matmul() -> Func:
 
 def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str,
                   refused: ByName) -> Any:
-    """The product over several GPUs."""
     refuse_with_devices("matmul", refused)
     if (call := own_call(x1, x2, out)) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
@@ -183,7 +182,6 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
 
 
 def _offloaded(call: NumpyCall, product: Product, work: Work) -> Any:
-    """A product of NumPy arrays that may go to the GPU."""
     operands, out, algorithm = call.operands, call.out, call.algorithm
     result = offload("matmul", work, partial(_by_kernels, product, algorithm), operands, out,
                      partial(_matmul, algorithm, operands[0], operands[1], out, call.arguments),
@@ -244,15 +242,13 @@ def _in_memory(x: Any) -> Any:
 
 def _by_kernels(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
                 out: Any) -> Any:
-    """The product of arrays, by kernels: in a module that is imported with the first one."""
     from .staging import run_staged
 
     return run_staged(run, arrays, out, product, algorithm)
 
 
 def _in_tiles(call: NumpyCall, product: Product) -> np.ndarray | None:
-    """The product in tiles on the current GPU; a large one on all GPUs that ``CUTEBLAS_DEVICES``
-    names."""
+    """The product in tiles on the current GPU, a large one on all of ``CUTEBLAS_DEVICES``."""
     (x1, x2), out, precision = call.operands, call.out, call.algorithm.precision
     if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
         from .devices import matmul_of_host

@@ -1,9 +1,4 @@
-"""``einsum`` of NumPy arrays by NumPy: in pairs, each a product of matrices where it is one, by
-NumPy's BLAS.
-
-What is to be done follows from subscripts, shapes, strides and types alone, so it is settled once
-for calls that repeat.
-"""
+"""``einsum`` of NumPy arrays in pairs, by NumPy's BLAS where a pair is a product of matrices."""
 
 from __future__ import annotations
 
@@ -34,16 +29,13 @@ _MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
 
 
 def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
-    """The expected time of NumPy's plain loop."""
     rates = _RATES["e" if dtype.char == "e" else dtype.kind if dtype.kind in "bfc" else "i"]
     return _LOOP_CALL + products * rates[min(operands, len(rates)) - 1]
 
 
 @dataclass(frozen=True)
 class _Load:
-    """An operand as a tensor with an axis for each of its indices whose extent is not 1, in the
-    type of the products: rounded to that of the result first if it is float16, whose products are
-    float32."""
+    """An operand with an axis for each index of extent above 1; float16 is rounded first."""
 
     diagonal: str | None
     shape: Ints | None
@@ -51,7 +43,6 @@ class _Load:
     wide: np.dtype
 
     def of(self, x: np.ndarray) -> np.ndarray:
-        """A view where the type allows it."""
         if self.diagonal is not None:
             x = np.einsum(self.diagonal, x)
         if self.shape is not None:
@@ -68,18 +59,15 @@ class _Loop:
     products: int
 
     def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
-        """The product."""
         return np.asarray(np.einsum(self.subscripts, *factors))
 
     def expected_ns(self, dtype: np.dtype) -> float:
-        """The expected time."""
         return loop_ns(dtype, len(self.positions), self.products)
 
 
 def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
                  *arrays: np.ndarray, out: np.ndarray | None = None) -> Any:
-    """NumPy's plain loop in a wider type, since that on float16 rounds sums on their way. ``out``,
-    if there is one, shares no memory with the arrays."""
+    """NumPy's plain loop in a wider type: on float16, it rounds sums on their way."""
     with np.errstate(all="ignore"):
         factors = (_cast(x, dtype) for x in arrays)
         result = np.einsum(subscripts, *factors, dtype=wide, order=order)
@@ -91,32 +79,11 @@ def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
 
 @dataclass(frozen=True)
 class _Pair:
-    """A product of two tensors as a stack of products of matrices.
-
-    Attributes
-    ----------
-    positions : tuple of int
-        Where they are in the list of what is left.
-    swapped : bool
-        Whether the second one is the left factor.
-    sums : pair of _Loop or None
-        The sum of each factor over the axes that nothing else has, which comes first.
-    axes : pair of tuple of int
-        The others, in the order stack, rows, columns.
-    shapes : pair of tuple of int
-        Of the stacks of matrices; where nothing is summed, of arrays that broadcast.
-    stacked, groups : tuple of int
-        The shape of the result as such a stack, and how many of its axes each axis of the stack is
-        made of: those of the stack, of the rows of the left factor and of the columns of the right
-        one.
-    shape : tuple of int
-        Of the result.
-    multiplies : numpy.ufunc
-        ``numpy.matmul``, or ``numpy.multiply`` where nothing is summed.
-    loop : _Loop or None
-        The same by NumPy's plain loop, where sums that come first may overflow and their products
-        with small numbers would not.
-    """
+    """A product of two tensors as a stack of products of matrices. ``positions`` are in the list
+    of what is left; ``swapped`` if the second is the left factor. ``sums`` come first, over axes
+    that nothing else has; ``loop`` takes over where these overflow and the products would not.
+    ``axes`` are in the order stack, rows, columns; ``groups`` say how many axes of the result each
+    one stands for."""
 
     positions: Ints
     swapped: bool
@@ -130,11 +97,9 @@ class _Pair:
     loop: _Loop | None
 
     def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
-        """The product."""
         return np.asarray(self.multiplied(factors)).reshape(self.shape)
 
     def expected_ns(self, dtype: np.dtype) -> float:
-        """The expected time."""
         first, second = (prod(shape) for shape in self.shapes)
         parts = 4 if dtype.kind == "c" else 1
         taken = sum(x.expected_ns(dtype) for x in self.sums if x is not None)
@@ -163,15 +128,13 @@ class _Pair:
         return again
 
     def _matrices(self, x: np.ndarray, i: int) -> np.ndarray:
-        """A factor as a stack of matrices that BLAS can read."""
         if (first := self.sums[i]) is not None:
             x = first.run([x])
         x = x.transpose(self.axes[i]).reshape(self.shapes[i])
         return x if self.multiplies is np.multiply or x.dtype.char in WITHOUT_BLAS else _for_blas(x)
 
     def writes(self, modes: Sequence[tuple[int, int]], itemsize: int) -> bool:
-        """Whether the result can be written at once to an array of these extents and strides (in
-        bytes)."""
+        """Whether the result can be written at once to these extents and strides in bytes."""
         if self.multiplies is np.multiply:
             return True
         stack, rows, _columns = self.groups
@@ -190,30 +153,10 @@ _Step = _Loop | _Pair
 
 @dataclass(frozen=True)
 class Program:
-    """What a call of ``einsum`` does with NumPy arrays.
-
-    Attributes
-    ----------
-    loads : tuple of _Load
-        How each operand is read.
-    steps : tuple
-        The products, in their order; each puts its result at the end of the list of what is left.
-        Without steps, an index has no elements and the result, if it has any, is zero.
-    shape, strides, dtype
-        Of a new array for the result; strides in bytes.
-    wide : numpy.dtype or None
-        Of the products.
-    scalar : bool
-        Whether a result without axes is a scalar.
-    axes : tuple of int
-        From the axes of the last product to those of the result.
-    shown : tuple of int
-        The shape of the last product with an axis of extent 1 wherever the result has an index that
-        no operand has.
-    written : tuple or None
-        Where the last product can be written at once: the result's shape without extents of 1, the
-        order of its axes that is that product's, and the shape of these as a stack of matrices.
-    """
+    """What a call of ``einsum`` does with NumPy arrays. Each of ``steps`` puts its result at the
+    end of the list of what is left; without steps an index is empty and the result zero. ``shown``
+    is the last product's shape with 1 for indices that no operand has; ``written`` says how it is
+    written at once."""
 
     loads: tuple[_Load, ...]
     steps: tuple[_Step, ...]
@@ -227,14 +170,13 @@ class Program:
     written: tuple[Ints, Ints, Ints] | None = None
 
     def expected_ns(self, arrays: Sequence[np.ndarray]) -> float:
-        """The expected time."""
         if self.wide is None:
             return _CALL
         cast = sum(x.size for x in arrays if x.dtype != self.wide)
         return _CALL + cast + sum(_STEP + step.expected_ns(self.wide) for step in self.steps)
 
     def run(self, *arrays: np.ndarray, out: np.ndarray | None = None) -> Any:
-        """The result. ``out``, if there is one, shares no memory with the arrays."""
+        """The result; ``out`` shares no memory with the arrays."""
         result = np.ndarray(self.shape, self.dtype, strides=self.strides) if out is None else out
         if not self.steps:
             result[...] = 0
@@ -260,17 +202,7 @@ class Program:
 
 def program(settled: Expression, shapes: Sequence[Ints],
             out: tuple[Ints, np.dtype] | None = None) -> Program | None:
-    """What a call does; ``None`` if a product has more indices than NumPy has letters.
-
-    Parameters
-    ----------
-    settled : Expression
-        The sum, with one letter for each axis.
-    shapes : sequence of tuple of int
-        Of the operands.
-    out : pair, optional
-        Strides and type of what receives the result.
-    """
+    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
     extents = settled.extents
     ends = settled.shape, settled.strides, settled.dtype, settled.scalar
     if 0 in extents.values():
@@ -373,7 +305,6 @@ def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str
 
 def _loop(positions: Ints, terms: Sequence[str], kept: str,
           extents: Mapping[str, int]) -> _Loop | None:
-    """NumPy's plain loop; ``None`` if there are more indices than letters."""
     indices = dict.fromkeys("".join(terms))
     if len(indices) > len(ascii_letters):
         return None

@@ -30,24 +30,14 @@ __all__ = ["COPY", "UFUNC", "NumpyCall", "Resolved", "Settle", "answer", "answer
            "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
-"""From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to
-what it computes; ``None`` for a call that NumPy has to refuse."""
+"""From the memories of operands and ``out`` to an expression; ``None`` if NumPy has to refuse."""
 
 _REDISPATCHED = "dispatched again"
 _DELEGATED = "delegated to NumPy: "
 
 
 class Rules(NamedTuple):
-    """What a function of NumPy asks of its operands before it converts them to arrays.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the operands, for refusals.
-    answered : str or None
-        What operands of other types may answer themselves in its place; ``None`` if they are all
-        converted, and no number is one beside a CuPy array.
-    """
+    """The ``names`` of a function's operands, and the protocol of types that answer themselves."""
 
     names: tuple[str, ...] = ()
     answered: str | None = "NumPy's functions"
@@ -58,28 +48,8 @@ FUNCTION, UFUNC, COPY = Rules(), Rules(("x1", "x2"), "ufuncs"), Rules(("the arra
 
 
 class NumpyCall(NamedTuple):
-    """A call of one of NumPy's functions, as it was made.
-
-    Attributes
-    ----------
-    function : str
-        The name of the function, for the counters.
-    numpys : callable
-        NumPy's own.
-    operands : sequence
-        The arrays.
-    out : array, optional
-        Where the result goes, of functions that have it.
-    arguments : mapping
-        The others.
-    algorithm : Algorithm
-        The algorithm and the kernel.
-    rules : Rules
-        NumPy's for this function.
-    again : callable, optional
-        The function with this algorithm. It is rehearsed, and it is called on the arrays that
-        arrays of our own type hold, since NumPy would call us without the algorithm.
-    """
+    """A call of one of NumPy's functions, as it was made; ``again`` repeats it with the same
+    algorithm, on the arrays that our type holds or in a rehearsal."""
 
     function: str
     numpys: Func
@@ -92,25 +62,12 @@ class NumpyCall(NamedTuple):
 
     @property
     def named(self) -> dict[str, Any]:
-        """The arguments by name, ``out`` among them if there is one."""
         return {**self.arguments} if self.out is None else {"out": self.out, **self.arguments}
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The operands of a call that kernels take.
-
-    Attributes
-    ----------
-    engine : Engine
-        What runs plans on them.
-    arrays : tuple
-        The operands: arrays of one library, and numbers.
-    memories : tuple of Memory
-        Their memory.
-    out : array or None
-        Where the result goes.
-    """
+    """The operands of a call that kernels take: arrays of one library, and numbers."""
 
     engine: Engine
     arrays: tuple[Any, ...]
@@ -119,7 +76,6 @@ class Resolved:
 
     @property
     def out_memory(self) -> Memory | None:
-        """The memory of ``out``."""
         return None if self.out is None else self.engine.memory(self.out)
 
     @property
@@ -131,9 +87,7 @@ class Resolved:
 
     @contextmanager
     def on_device(self) -> Iterator[tuple[Any, ...]]:
-        """Make the device of the arrays the current one: there are the operands, numbers too, and
-        none of them twice, because an operand that is given twice may be two in a call like this
-        one."""
+        """Make the device of the arrays the current one; equal operands become different ones."""
         if self.engine.on_host:
             yield self.arrays
             return
@@ -146,8 +100,7 @@ class Resolved:
 
     @contextmanager
     def running(self, function: str) -> Iterator[tuple[Execution, tuple[Any, ...]]]:
-        """What runs plans on a function's account, with the device of the arrays the current one,
-        and the operands there."""
+        """An :class:`Execution` on a function's account, and the operands on its device."""
         from ..engines.execution import Execution
 
         with self.on_device() as arrays:
@@ -156,18 +109,7 @@ class Resolved:
 
 def resolve(call: NumpyCall, host: Engine | None = None,
             given: ByName = NOTHING) -> Resolved | str:
-    """Who takes a call, and on which arrays, by NumPy's rules: the operands that kernels take, or
-    the route of a call that goes to NumPy.
-
-    Parameters
-    ----------
-    call : NumpyCall
-        The call.
-    host : Engine, optional
-        What takes NumPy arrays; by default that of the backend, or NumPy itself.
-    given : mapping
-        Further operands by name, which have to be on the same device.
-    """
+    """The operands that kernels take, by NumPy's rules, or the route of a call to NumPy."""
     operands, out, rules = call.operands, call.out, call.rules
     arrays = *operands, out
     if rules is FUNCTION and not own_types.keys().isdisjoint(map(type, arrays)):
@@ -204,12 +146,10 @@ def resolve(call: NumpyCall, host: Engine | None = None,
 
 _ARRAYS = frozenset({"cupy", "numpy", "subclass"})
 _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
-"""Functions of NumPy that refuse what is not an array by its type or shape, whatever their other
-arguments are."""
+"""Functions of NumPy that refuse an operand by type or shape, whatever else is passed."""
 
 
 def _resolve_on_gpu(call: NumpyCall, given: ByName) -> Resolved:
-    """The operands of a call of which one is a CuPy array: see :func:`resolve`."""
     from ..engines.cuda import CUDA, require_one_device
 
     function, operands, rules = call.function, call.operands, call.rules
@@ -233,18 +173,15 @@ def _resolve_on_gpu(call: NumpyCall, given: ByName) -> Resolved:
 
 
 def _is_no_array(x: Any) -> bool:
-    """Whether an object is neither an array, a number nor a list, and NumPy finds no numbers in
-    it."""
+    """Whether an object is neither array, number nor list, and NumPy finds no numbers in it."""
     return kind_of(x) == "like" and not isinstance(x, (list, tuple)) and np.asarray(x).dtype.kind not in "biufc"
 
 
 def route_of(reason: str) -> str:
-    """The route of a call that no kernel takes, for a reason."""
     return _DELEGATED + reason
 
 
 def reason_of(route: str) -> str:
-    """Why no kernel takes a call of this route."""
     return BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED)
 
 
@@ -264,7 +201,6 @@ def rehearse(call: Callable[[], Any]) -> None:
 
 def by_numpy(function: str, route: str, call: Func, *operands: Any,
              **arguments: Any) -> Any:
-    """Let NumPy answer, and count the route."""
     if rehearsing.get():
         raise _Unplanned
     result = call(*operands, **arguments)
@@ -273,15 +209,7 @@ def by_numpy(function: str, route: str, call: Func, *operands: Any,
 
 
 def delegate(call: NumpyCall, route: str) -> Any:
-    """Let NumPy answer a call that kernels do not take.
-
-    Parameters
-    ----------
-    call : NumpyCall
-        The call.
-    route : str
-        The route, which is counted.
-    """
+    """Let NumPy answer a call that kernels do not take, and count the route."""
     function, numpys, operands, _out, _arguments, algorithm, _rules, again = call
     if route == _REDISPATCHED:
         if algorithm != AS_PLANNED and (answers := own_call(*operands, call.out)) is not None:
@@ -296,8 +224,7 @@ def delegate(call: NumpyCall, route: str) -> Any:
 def replay_product(function: str, operands: Sequence[Any], out: Any = None,
                    algorithm: Algorithm = AS_PLANNED,
                    arguments: ByName = NOTHING) -> tuple[Hashable, Any]:
-    """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if one
-    like it was recorded."""
+    """The key of a call of a product, or ``None``, and the result if one like it was recorded."""
     replay = replays[type(operands[0])]
     if replay is None:
         return None, None
@@ -311,18 +238,7 @@ _ticks: dict[str, Callable[[], int]] = {}
 
 def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
             arguments: ByName = NOTHING) -> Any:
-    """One of NumPy's products of plain arrays that stay on the host, without further questions.
-
-    Parameters
-    ----------
-    function, call, a, b, out, arguments
-        As in :func:`answer`.
-
-    Returns
-    -------
-    array, scalar or None
-        ``None`` for any other call.
-    """
+    """A product of plain arrays that stay on the host; ``None`` for any other call."""
     if type(a) is not _NDARRAY or type(b) is not _NDARRAY or not (out is None
                                                                   or type(out) is _NDARRAY):
         return None
@@ -349,25 +265,7 @@ def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
 
 def answer(function: str, numpys: Func, settle: Settle, algorithm: Algorithm,
            *operands: Any, out: Any = None, **arguments: Any) -> Any:
-    """Answer one of NumPy's products of two arrays.
-
-    Parameters
-    ----------
-    function : str
-        The name of the function, for the counters.
-    numpys : callable
-        NumPy's own.
-    settle : callable
-        What it computes.
-    algorithm : Algorithm
-        The algorithm and the kernel.
-    *operands
-        The arrays.
-    out : array, optional
-        Where the result goes, of functions that have it.
-    **arguments
-        The others.
-    """
+    """Answer one of NumPy's products; ``settle`` says what it computes."""
     if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
             and (result := at_once(function, numpys, operands[0], operands[1], out, arguments)) is not None:
         return result
@@ -385,8 +283,7 @@ _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 
 def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
-    """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its
-    key."""
+    """:func:`answer` of a call that is not replayed; ``head`` is its key."""
     resolved = resolve(call)
     if isinstance(resolved, str):
         return delegate(call, resolved)
@@ -430,17 +327,7 @@ def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]
 
 
 def key_of(arguments: ByName, *rest: Hashable) -> Hashable:
-    """All of a call besides its arrays, as a key of which equal ones mean the same; ``None`` if
-    there is none.
-
-    Parameters
-    ----------
-    arguments : mapping
-        Those that are not arrays. Numbers, names and lists of them can be part of a key; anything
-        else may change, or equal what NumPy would not take in its place.
-    *rest : hashable
-        The function, and the algorithm.
-    """
+    """A call but its arrays as a key; ``None`` unless arguments are numbers, names or lists."""
     if not arguments:
         return rest
     key = [*rest]
@@ -492,8 +379,7 @@ def _without_kernels(function: str, memories: Iterable[Memory], dtype: np.dtype)
 def resolve_matmul(call: NumpyCall, host: Engine | None = None,
                    given: ByName = NOTHING) -> tuple[Resolved,
                                                                              Product] | str:
-    """The operands of a call of ``matmul`` and the product that NumPy makes of them, or the route
-    of one that goes to NumPy: see :func:`resolve`."""
+    """The operands and the product of a ``matmul``, or the route of one that goes to NumPy."""
     resolved = resolve(call, host, given)
     if isinstance(resolved, str):
         return resolved

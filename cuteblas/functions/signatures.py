@@ -1,5 +1,4 @@
-"""The types and words in the signatures of public functions: an array in, an array of that kind
-out."""
+"""Types in the signatures of public functions: an array in, an array of that kind out."""
 
 from __future__ import annotations
 
@@ -62,8 +61,6 @@ class _Cast(Protocol[_Result]):
 
 
 class _Sharded(Protocol[_Result]):
-    """A :class:`cuteblas.ShardedArray`."""
-
     def like(self, shape: Sequence[int], dtype: Any, devices: Sequence[int], /) -> _Result: ...
 
 

@@ -1,5 +1,4 @@
-"""From NumPy's terms to the kernels' terms: a product that NumPy accepts as a problem, which
-operands are copied for it, and its run."""
+"""From a product that NumPy accepts to a problem of kernels, the copies it needs, and its run."""
 
 from __future__ import annotations
 
@@ -20,16 +19,6 @@ __all__ = ["Staging", "multiply_tile", "run_staged", "stage"]
 
 @dataclass(frozen=True)
 class Staging:
-    """A product whose operands kernels can read and write.
-
-    Attributes
-    ----------
-    a, b, c : Staged
-        Both inputs and the output.
-    problem : GemmProblem
-        What kernels compute.
-    """
-
     a: Staged
     b: Staged
     c: Staged
@@ -37,19 +26,16 @@ class Staging:
 
     @property
     def copies(self) -> tuple[str, ...]:
-        """Which operands are copied and why."""
         operands = ("x1", self.a), ("x2", self.b), ("out", self.c)
         return tuple(f"{name}: {staged.reason}" for name, staged in operands if staged.reason)
 
 
 def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
           algorithm: Algorithm = AS_PLANNED) -> Staging:
-    """Decide which operands have to be copied, and write down the problem.
-
-    Kernels take any strides, so an operand is copied only to change its type or byte order, or if
-    its elements are not aligned to their own size. ``out`` is computed elsewhere and then assigned
-    if it has another type or alignment, or if it shares memory with an input or with itself.
-    """
+    """Decide which operands are copied, and write down the problem."""
+    # Kernels take any strides: an operand is copied only for another type, byte order or
+    # alignment. ``out`` is computed elsewhere and then assigned if its type or alignment differs,
+    # or if it overlaps an input or itself.
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
     c = Staged(Memory(product.shape, product.strides, product.dtype)) if out is None \
         else writable(out, (a, b), product.dtype)
@@ -67,11 +53,10 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
 
 
 TILES = "matmul: tiles"
-"""Products of tiles have an account of their own."""
+"""Products of tiles are counted by this name."""
 
 
 def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
-    """A product of CuPy arrays of one device that is a part of another product."""
     head, replay = (TILES, precision), replays[type(a)]
     if replay is None or replay(head, (a, b), c) is None:
         from ..engines.cuda import CUDA

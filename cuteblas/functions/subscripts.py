@@ -1,6 +1,4 @@
-"""The notation of ``einsum``: subscripts, ellipses, implicit results and the interleaved form; and
-in which order terms are multiplied: optimal by dynamic programming for few of them, greedy for
-many."""
+"""The notation of ``einsum``, and its order of products: optimal for few terms, else greedy."""
 
 from __future__ import annotations
 
@@ -22,18 +20,8 @@ _SORTED = "".join(sorted(ascii_letters))        # what the numbers of the interl
 
 @dataclass(frozen=True)
 class Subscripts:
-    """Subscripts without abbreviations.
-
-    Attributes
-    ----------
-    terms : tuple of str
-        A letter for each axis of each operand. The axes of an ellipsis have letters beyond the
-        alphabet.
-    result : str
-        A letter for each axis of the result.
-    extents : dict of str to int
-        Of every letter; 1 only if all its axes have extent 1.
-    """
+    """Subscripts with a letter for each axis; those of an ellipsis are beyond the alphabet. An
+    extent is 1 only if all axes of the letter have extent 1."""
 
     terms: tuple[str, ...]
     result: str
@@ -44,14 +32,12 @@ class Subscripts:
 
 
 def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The operands among the positional arguments of ``einsum``."""
     if arguments and isinstance(arguments[0], str):
         return tuple(arguments[1:])
     return tuple(arguments[0:2 * (len(arguments) // 2):2])
 
 
 def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The positional arguments of ``einsum`` with other operands."""
     if arguments and isinstance(arguments[0], str):
         return arguments[0], *operands
     rest = list(arguments)
@@ -61,18 +47,8 @@ def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[An
 
 def read(arguments: Sequence[Any], shapes: Sequence[Ints],
          out: Ints | None = None) -> Subscripts | None:
-    """What the positional arguments of ``einsum`` say about operands of these shapes; ``None`` if
-    that makes no sense.
-
-    Parameters
-    ----------
-    arguments : sequence
-        Subscripts and operands, or operands and lists of numbers in turn.
-    shapes : sequence of tuple
-        Of the operands.
-    out : tuple, optional
-        Shape of the result, which may be larger along an index whose extent is 1 in all operands.
-    """
+    """The subscripts of a call, or ``None`` if they make no sense; ``out`` may be larger along an
+    index whose extent is 1 in all operands."""
     text = text_of(arguments)
     if text is None:
         return None
@@ -103,8 +79,7 @@ def read(arguments: Sequence[Any], shapes: Sequence[Ints],
 
 
 def text_of(arguments: Sequence[Any]) -> str | None:
-    """The subscripts among the positional arguments of ``einsum``, also of the interleaved form;
-    ``None`` if there are none."""
+    """The subscripts of a call, also of the interleaved form; ``None`` if there are none."""
     try:
         if isinstance(arguments[0], str):
             return arguments[0]
@@ -115,7 +90,6 @@ def text_of(arguments: Sequence[Any]) -> str | None:
 
 
 def _letters(numbers: Any) -> str:
-    """Numbers as letters in the same order."""
     given = ["..." if i is Ellipsis else index(i) for i in numbers]
     if any(i < 0 for i in given if not isinstance(i, str)):
         raise IndexError
@@ -123,7 +97,6 @@ def _letters(numbers: Any) -> str:
 
 
 def _well_formed(term: str) -> bool:
-    """Whether a term has letters and at most one ellipsis."""
     letters = term.replace("...", "", 1)
     return all(c in ascii_letters for c in letters)
 
@@ -135,7 +108,6 @@ def _ellipsis(count: int) -> str:
 
 def _extents(terms: Sequence[str], shapes: Sequence[Ints],
              out: tuple[str, Ints | None]) -> dict[str, int] | None:
-    """The extent of every letter; ``None`` if axes do not fit."""
     extents: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         own: dict[str, int] = {}
@@ -159,8 +131,7 @@ def _extents(terms: Sequence[str], shapes: Sequence[Ints],
 
 # -- in which order --------------------------------------------------------------------------------
 MOST_FOR_OPTIMAL = 8
-"""Up to this many terms all orders are compared: 3^8 pairs of subsets, which take some
-milliseconds."""
+"""With at most this many terms all orders are compared: 3^8 subsets in some milliseconds."""
 
 Path = list[Ints]
 
@@ -168,29 +139,15 @@ Path = list[Ints]
 @lru_cache(maxsize=1024)
 def contraction_path(terms: tuple[str, ...], result: str,
                      extents: tuple[tuple[str, int], ...]) -> tuple[Ints, ...]:
-    """The order that is used unless the caller names one, as ``numpy.einsum_path`` writes it.
-
-    Parameters
-    ----------
-    terms : tuple of str
-        The indices of each term.
-    result : str
-        The indices of the result.
-    extents : tuple of (str, int)
-        Of every index.
-    """
+    """The order that is used unless the caller names one, as ``numpy.einsum_path`` writes it."""
     find = optimal_path if len(terms) <= MOST_FOR_OPTIMAL else greedy_path
     return tuple(find(terms, result, dict(extents)))
 
 
 def optimal_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:
-    """The order with the fewest multiplications, outer products included, by dynamic programming
-    over subsets of the terms.
-
-    The cheapest way to a subset is the cheapest pair of complementary parts of it, so each subset
-    is solved once: 3^n steps for n terms, in place of the (2n-3)!! orders. Of equally cheap ways
-    the one with the smallest intermediate results is taken.
-    """
+    """The order of fewest multiplications, by dynamic programming over subsets of terms."""
+    # Each subset is solved once, by its cheapest pair of complementary parts: 3^n steps instead of
+    # (2n-3)!! orders. Ties go to the smallest intermediate results.
     count = len(terms)
     if count < 2:
         return [(0,)] if terms else []
@@ -255,12 +212,9 @@ def whole_path(path: Sequence[Ints], count: int) -> Path:
 
 
 def greedy_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:
-    """Always the product that shrinks memory most, of pairs that share an index; at the end outer
-    products, smallest first.
-
-    The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those of
-    its factors.
-    """
+    """The order that always shrinks memory most; terms without a common index come last."""
+    # The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those
+    # of its factors.
     def size(indices: frozenset[str]) -> int:
         return prod(extents[c] for c in indices)
 

@@ -1,5 +1,4 @@
-"""Products and contractions of NumPy arrays in tiles on the GPU: what a tile computes, for
-:mod:`cuteblas.engines.streamed`."""
+"""What a tile of a product or contraction of NumPy arrays computes on the GPU."""
 
 from __future__ import annotations
 
@@ -34,15 +33,8 @@ _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one a
 
 def gemm_in_tiles(function: str, given: GemmArguments,
                   by: Callable[[Sequence[Any], Any], None] | None = None) -> Result | None:
-    """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`. Where tiles
-    have a function of their own, ``by``, it gets the operands of a tile and where the result goes.
-
-    Returns
-    -------
-    array, dict or None
-        As in :func:`cuteblas.functions.gemm.gemm`; ``None`` if there are no tiles, or if the
-        epilogue has further results.
-    """
+    """Multiply NumPy arrays in tiles, each with ``by`` if given; ``None`` without tiles, or if the
+    epilogue has further results."""
     a, b, _conj_a, _conj_b, alpha, beta, c, out, *_how = given
     epilogue, shape, kind = given.epilogue, given.shape, given.kind
     divides = epilogue is None and a.dtype == b.dtype == kind and kind.kind != "b" \
@@ -90,25 +82,8 @@ def gemm_in_tiles(function: str, given: GemmArguments,
 def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
                      precision: str,
                      product: Product | None = None) -> np.ndarray | None:
-    """Multiply NumPy arrays, which NumPy accepts, in tiles.
-
-    Parameters
-    ----------
-    function : str
-        On whose account.
-    x1, x2, out : numpy.ndarray
-        The operands, and where the result goes; ``None`` for a new array.
-    precision : str
-        The algorithm.
-    product : Product, optional
-        What NumPy accepted.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        ``out`` or the new array; ``None`` if tiles cannot do it: ``out`` shares memory with an
-        operand, there is nothing to multiply, or there is no memory for it in any tiles.
-    """
+    """Multiply NumPy arrays in tiles; ``None`` if ``out`` overlaps an operand, nothing is
+    multiplied, or memory is too small."""
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
     if product is None:
@@ -137,13 +112,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
 
 def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray,
                          out: np.ndarray | None, algorithm: Algorithm) -> np.ndarray | None:
-    """Contract two NumPy arrays in tiles of indices of the result.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        ``out`` or the new array; ``None`` if there are no tiles.
-    """
+    """Contract two NumPy arrays in tiles of indices of the result; ``None`` without tiles."""
     from ..functions.contractions import evaluate
 
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
@@ -183,8 +152,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
 
 
 def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:
-    """The axes of the result and of both operands along which an index goes; ``None`` if it cannot
-    be divided."""
+    """The axes of result and operands of an index; ``None`` if it cannot be divided."""
     every = settled.axes, *(term.axes for term in settled.terms)
     axes = [[axis for axis, indices in enumerate(each) if c in indices] for each in every]
     alone = all(len(found) <= 1 and all(len(each[axis]) == 1 for axis in found)

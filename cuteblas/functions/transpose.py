@@ -64,7 +64,6 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
 
 
 permute_dims = transpose
-"""The Array API's name of :func:`transpose`, as in NumPy."""
 
 
 @typed_copy
@@ -182,7 +181,6 @@ def _moved(a: Any, axis: int, place: int) -> Any:
 
 
 def _permuted(call: Func, a: Any, *arguments: Any) -> Any:
-    """A view of a CuPy array with the axes in the order that NumPy's function gives them."""
     # each axis has its number for a stride
     numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))
     return a.transpose(call(numbered, *arguments).strides)
@@ -220,6 +218,5 @@ def matrix_transpose(x: Any, /) -> Any:
 
 
 def _shape_of(a: Any) -> np.ndarray:
-    """A NumPy array of the same shape, in which one element stands for all: NumPy checks the axes
-    on it."""
+    """A NumPy array of that shape in one element, on which NumPy checks the axes."""
     return np.broadcast_to(np.False_, a.shape)

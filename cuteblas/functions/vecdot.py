@@ -128,12 +128,8 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
 
 
 def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
-    """``numpy.vecmat``, with results of any strides.
-
-    Its complex loop (NumPy 2.2 to 2.4) writes the elements of each vector side by side, whatever
-    the strides of the result: what is not contiguous along that axis is overwritten beyond its
-    elements.
-    """
+    """``numpy.vecmat`` with results of any strides."""
+    # NumPy 2.2 to 2.4 ignores the result's strides in its complex loop, and writes beyond it.
     if out is None and not arguments:
         return np.vecmat(x1, x2)
     real = not {"dtype", "signature", "sig"} & arguments.keys() and not any(

@@ -1,5 +1,4 @@
-"""Programs that start without compiling: recorded calls are compiled and loaded before the first of
-them runs."""
+"""Programs that start without compiling: recorded calls are compiled and loaded before."""
 
 from __future__ import annotations
 
@@ -31,33 +30,17 @@ _FORM = "cuteblas problems 1"
 _START_SET = [*((n, n, n) for n in (1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000,
                                     768)), (20000, 1024, 784), (60000, 256, 100),
               (20000, 100, 1024), (256, 1024, 20000)]
-"""Rows, columns and length of the sum of products, the most probable first: kernels of these run
-many others."""
+"""(m, n, k), the most probable first: kernels of these run many others."""
 
 
 @dataclass
 class Recording:
-    """The problems that calls ran, each once.
-
-    A problem holds the operation, types, extents, strides and alignments of a call, but neither
-    elements nor the card.
-
-    Attributes
-    ----------
-    problems : list
-        In the order in which they ran first.
-    """
+    """The problems that calls ran, each once, without elements or the card."""
 
     problems: list[Problem] = field(default_factory=list)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write the problems to a file, as JSON.
-
-        Parameters
-        ----------
-        file : path
-            Replaced if it exists.
-        """
+        """Write the problems to a file, as JSON; replace it if it exists."""
         import json
 
         text = json.dumps({"form": _FORM, "problems": [_written(problem)
@@ -66,13 +49,7 @@ class Recording:
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Recording:
-        """Read a file that :meth:`save` wrote.
-
-        Parameters
-        ----------
-        file : path
-            The file.
-        """
+        """Read a file that :meth:`save` wrote."""
         import json
 
         try:
@@ -267,8 +244,7 @@ def _plan(problem: Problem, device: DeviceInfo) -> Plan:
 
 
 def _start_set() -> Iterator[Any]:
-    """The problems of tiles of products, and of transposes, that move between the host and a
-    GPU."""
+    """Problems of the tiles of products, and of transposes, that move between host and GPU."""
     from itertools import product
 
     from ..engines.placement import gpu_seconds
@@ -281,7 +257,7 @@ def _start_set() -> Iterator[Any]:
         moved = Extents(m, n, k, 1, 1, size, size, size, seconds=gpu_seconds(dtype, m * n * k))
         plan = schedule(moved, 1 << 40)
         assert plan
-        for shape in {(len(range(m)[tile.m]), len(range(n)[tile.n])) for tile in plan.tiles}:
+        for shape in {(len(tile.m), len(tile.n)) for tile in plan.tiles}:
             yield from (found := _problems([((shape[0], k), (k, shape[1]))], dtype, order, "auto"))
             yield from (replace(each, triangle="both") for each in found if each.is_gram)
             yield copy_problem(new_matrices(shape, dtype, "F"), new_matrices(shape, dtype, "C"))
@@ -321,7 +297,6 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
 
 
 def _classes() -> dict[str, type]:
-    """What problems consist of, by name."""
     from ..codegen.epilogue import EpilogueGraph, Node
     from ..planning import problem as p
 
@@ -331,7 +306,6 @@ def _classes() -> dict[str, type]:
 
 
 def _written(x: Any) -> Any:
-    """A problem as values that JSON has."""
     if is_dataclass(x) and not isinstance(x, type):
         return {"is": type(x).__name__} | {each.name: _written(getattr(x, each.name))
                                            for each in fields(x) if each.init}
@@ -341,7 +315,6 @@ def _written(x: Any) -> Any:
 
 
 def _read(x: Any, classes: Mapping[str, type]) -> Any:
-    """The other way round."""
     if isinstance(x, list):
         return tuple(_read(each, classes) for each in x)
     if not isinstance(x, dict):

@@ -1,5 +1,4 @@
-"""What kernels share: operand access, the order of tiles, transposes in registers, alpha and
-beta."""
+"""What kernels share: operand access, order of tiles, transposes in registers, alpha and beta."""
 
 from __future__ import annotations
 
@@ -49,13 +48,10 @@ Pair = tuple[int, int]
 """Extents or coordinates along two modes that are known when a kernel is generated."""
 
 DynamicPair = tuple[IntLike, IntLike]
-"""Extents or coordinates along two modes."""
 
 Coord = tuple[IntLike, ...]
-"""Extents or coordinates along any number of modes."""
 
 ELEMENTS = Vector(1)
-"""Copies elements one by one."""
 
 Partition = Callable[[Tensor], Tensor]
 """Gives a part of a tensor, whatever its elements are."""
@@ -65,20 +61,10 @@ _RASTER_GROUP = 8       # tiles along M that run one after the other before the 
 
 @dataclass(frozen=True)
 class OperandAccess:
-    """How one operand is read or written.
-
-    Attributes
-    ----------
-    unit : int or None
-        The mode with stride 1: 0 (M of A and C, N of B), 1 (K of A and B, N of C), or ``None``.
-    width : int
-        Elements of one vector access along the mode with stride 1; more than 1 where address, other
-        strides and extent allow it.
-    conj : bool
-        Whether elements are conjugated as they are read.
-    covering : bool
-        Whether rows begin anywhere in words of 4 bytes, and are moved by the words that cover them.
-    """
+    """How one operand is read or written. ``unit`` is the mode with stride 1: 0 (M of A and C, N
+    of B), 1 (K of A and B, N of C) or ``None``; ``width`` is the elements of a vector along it.
+    Rows of a ``covering`` operand begin anywhere and are moved by the words of 4 bytes that cover
+    them."""
 
     unit: int | None = None
     width: int = 1
@@ -107,26 +93,23 @@ class OperandAccess:
 
 
 def batch_letters(present_a: tuple[bool, ...], present_b: tuple[bool, ...]) -> str:
-    """The batch modes as a part of a kernel's name: a letter each that says which of A and B has
-    it."""
+    """A letter for each batch mode that says which of A and B has it, for a kernel's name."""
     return "".join("nabc"[a + 2 * b] for a, b in zip(present_a, present_b, strict=True))
 
 
 PAIRS = OperandAccess(1, 2)
-"""How C is written at best by warps that multiply on tensor cores: a thread holds pairs along N."""
+"""The best access to C for warps on tensor cores: a thread holds pairs along N."""
 
 
 def operand(name: str, modes: str, element: str, access: OperandAccess, *, written: bool = False,
             mapped: bool = False) -> TensorParam:
-    """The declaration of an operand that is read or written so: only the stride of the mode with
-    stride 1 is known."""
+    """The declaration of an operand of which the stride of one mode is known: 1."""
     strides = tuple(1 if access.unit == i else None for i in range(len(modes)))
     return TensorParam(name, modes, element, strides, access.width, written,
                        f"map{name}" if mapped else "")
 
 
 def mapped(name: str, modes: str, element: str) -> TensorParam:
-    """The declaration of an operand that is read by its tensor map alone."""
     return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
 
 
@@ -138,7 +121,6 @@ def vectors_along(mode: int, threads: Pair, width: int = 1) -> TiledCopy:
 
 
 def tile_from(corner: DynamicPair, matrix: Tensor, extents: Pair) -> Tensor:
-    """The tile of a matrix that begins at a corner."""
     return local_tile(domain_offset(corner, matrix), extents, (0, 0))
 
 
@@ -151,13 +133,11 @@ def part_of_tile(copy: TiledCopy, tile: Coord, at: tuple[Any, ...],
 def existing(k: KernelBuilder, name: str, partition: Partition,
              extents: Coord,
              limits: tuple[IntLike | None, ...] | None = None) -> Guard:
-    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the first:
-    those within its extents, or within other limits."""
+    """Which elements of a thread's part of a tensor are within extents, or ``limits``."""
     return Guard(k.pin(name, partition(make_identity_tensor(extents))), limits or extents)
 
 
 def coordinates(k: KernelBuilder, name: str, copy: TiledCopy, extents: tuple[int, ...]) -> Tensor:
-    """The coordinates of a thread's part of a tile."""
     return k.pin(name, copy.partition(make_identity_tensor(extents), k.thread))
 
 
@@ -169,12 +149,10 @@ def tile_of_block(
     group: int = 0,
     inner: IntLike = 1
 ) -> tuple[IntLike, IntLike, IntLike]:
-    """Tile coordinates of a block along two modes, and its flat batch index.
-
-    The first mode is fastest; with ``group``, strips of so many tiles along it run one after the
-    other, each along all of the second; in strips of one tile, ``inner`` indices of the batch have
-    the same strip before its next.
-    """
+    """Tile coordinates of a block along two modes, and its flat batch index."""
+    # The first mode is fastest. With ``group``, strips of that many tiles along it run one after
+    # the other, each along all of the second mode; in strips of one tile, ``inner`` batch indices
+    # share a strip.
     block = k.each_block("block")
     tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
     if not group:
@@ -201,19 +179,15 @@ def tile_of_block(
 def unravel(k: KernelBuilder, index: IntLike, extent: IntLike,
             names: tuple[str, str] = ("tile", "item"),
             several: bool = True) -> DynamicPair:
-    """The place of an index along a mode of this extent, and along the next mode, if there are
-    several indices of it; by default those of a block's tile, and of its matrix in the batch."""
+    """The place of an index along a mode of this extent, and along the next (``several``)."""
     if not several:
         return index, 0
     return k.let(names[0], index % extent), k.let(names[1], index // extent)
 
 
 def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str = "word") -> None:
-    """Transpose blocks of elements in registers, by words of a name.
-
-    A block is as many words of 4 bytes as a word has elements, 2 or 4: mode 0 of both fragments.
-    Element ``i`` of word ``j`` becomes element ``j`` of word ``i``.
-    """
+    """Transpose blocks of words in registers: element ``i`` of word ``j`` becomes element ``j`` of
+    word ``i``; mode 0 of both fragments counts the words of a block."""
     packed, *rest = source.extents
     atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
     with k.loops(rest) as at:
@@ -224,8 +198,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
 
 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
-    """Words of 4 bytes that begin ``bits`` after those of ``source``, which has one more; the two
-    may be one fragment."""
+    """Words that begin ``bits`` after those of ``source``, which has one more; also in place."""
     with k.each(size(source) - 1) as w:
         k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 
@@ -238,27 +211,21 @@ def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
 
 
 def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
-    """A word from its elements, the first in its lowest bits: the reverse of
-    :func:`split_words`."""
+    """A word from its elements, the first in its lowest bits."""
     packed, dt, to = size(source), source.engine.dtype, target.engine.dtype
     shifted = [cast(source(c), to.name) << 8 * dt.bytes * c for c in range(packed)]
     k.assign(target(0), reduce(or_, shifted) if packed > 1 else source(0))
 
 
 def butterfly(lanes: int, apart: int = 1) -> Iterator[int]:
-    """The masks by which so many lanes, ``apart`` from each other, combine what they have: nearest
-    first."""
+    """The masks by which lanes, ``apart`` from each other, combine values: nearest first."""
     return (apart << i for i in range(lanes.bit_length() - 1))
 
 
 def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLike,
                 fragments: tuple[Tensor, Tensor], by: str = "add", width: int = 1) -> None:
-    """Fold what threads have along the second mode of shared memory, half onto half: the first ones
-    get all of it.
-
-    ``fragments`` are what a thread has, and as many registers more; ``along`` is its place along
-    the mode.
-    """
+    """Fold threads' values along shared memory's second mode, half onto half, to the first."""
+    # ``fragments`` are a thread's values and as many registers more; ``along`` is its place.
     total, part = fragments
     mine, half = k.pin("tRsR", tiled.partition(shared, k.thread)), size(shared, 1)
     k.copy(Vector(width), total, mine)
@@ -273,8 +240,7 @@ def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLi
 
 
 def fold_chains(k: KernelBuilder, sums: Tensor, chains: int) -> None:
-    """Fold chains of additions, the last mode of sums, half onto half: the first gets all of
-    it."""
+    """Fold chains of additions, the last mode of sums, half onto half into the first one."""
     while chains > 1:
         chains //= 2
         for chain in range(chains):
@@ -287,24 +253,20 @@ def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]
 
 
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:
-    """Copy an element through a register of a name."""
     single = k.registers(name, source.dtype.name, 1)
     k.copy(ELEMENTS, source, single)
     k.copy(ELEMENTS, single, target)
 
 
 def parts_of(element: str) -> int:
-    """Real numbers of an element."""
     return 2 if dtype(element).is_complex else 1
 
 
 def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
-    """The real numbers of an element."""
     return [x] if parts_of(element) == 1 else [x.re, -x.im if conj else x.im]
 
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
-    """Set words in device memory to zero, by the threads of a block."""
     cleared = make_tensor(words, (1, count))
     nothing = k.registers("nothing", words.dtype.name, 1)
     k.fill(nothing)
@@ -314,8 +276,7 @@ def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,
                    group: int = _RASTER_GROUP) -> DynamicPair:
-    """Tile coordinate of a block: columns of a few tiles, so that blocks that run together share
-    operands in L2."""
+    """Tile coordinate of a block, in columns of a few tiles that share operands in L2."""
     strip = tiles_n * group
     first = k.let("first_m", block // strip * group)
     height = k.let("height", minimum(tiles_m - first, group))
@@ -325,11 +286,9 @@ def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: 
 
 def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value | None,
             alpha: Value | None, beta: Value | None) -> Value:
-    """``alpha * acc + beta * c``, rounded to the output type once.
-
-    ``alpha`` and ``beta`` are ``None`` where they are one, since one times an infinite complex
-    number is not that number; ``c`` is ``None`` where ``beta`` is zero.
-    """
+    """``alpha * acc + beta * c``, rounded to the output type once."""
+    # ``alpha`` and ``beta`` are ``None`` for one, by which an infinite complex number changes;
+    # ``c`` is ``None`` if ``beta`` is zero.
     def scaled(x: Value, factor: Value | None, of: str) -> Value:
         return k.call("scale", x, factor, of=of) if factor else k.convert(x, of)
 

@@ -1,8 +1,7 @@
 """The end of a GEMM kernel: from sums to C, by alpha and beta or by an epilogue's graph.
 
-An epilogue reads and writes further matrices of C's extents. A vector along N is a matrix whose
-stride along M is 0, a number in device memory one with strides (0, 0), so that all of them are
-tiled and partitioned exactly as C is.
+A vector along N is a matrix with stride 0 along M, a number in device memory one with strides (0,
+0): all matrices of an epilogue are tiled and partitioned exactly as C is.
 """
 
 from __future__ import annotations
@@ -28,31 +27,19 @@ Pieces = AbstractContextManager[tuple[IntLike, Tensor]]
 
 
 class Parked(Protocol):
-    """Sums of a thread that are in memory: a run is loaded when it is asked for."""
+    """A thread's sums in memory: a run is loaded when it is asked for."""
 
     @property
     def layout(self) -> Layout:
-        """That which they would have in registers."""
+        """The layout that they would have in registers."""
 
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
-        """Those of so many columns of the last mode, from ``first`` on, by their coordinates: they
-        are loaded now."""
+        """Load ``count`` columns of the last mode from ``first``, to be had by coordinates."""
 
 
 @dataclass(frozen=True)
 class FusedMatrix:
-    """How a matrix that an epilogue reads or writes is accessed.
-
-    Attributes
-    ----------
-    name, dtype : str
-        Its name in the graph, and the type of its elements in memory.
-    strides : tuple
-        Along M and N: 0 or 1 where that is fixed, ``None`` where it is a parameter.
-    width : int
-        Elements of one vector access along the mode with stride 1, which then is the one along
-        which threads hold runs of C.
-    """
+    """A matrix of an epilogue, with strides along M and N: 0 or 1 where fixed, else ``None``."""
 
     name: str
     dtype: str
@@ -61,24 +48,13 @@ class FusedMatrix:
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         return dtype(self.dtype).tag + "".join("s" if s is None else str(s)
                                                for s in self.strides) + f"v{self.width}"
 
 
 @dataclass(frozen=True)
 class FusedEpilogue:
-    """A graph, and how the matrices that it names are accessed.
-
-    Attributes
-    ----------
-    graph : EpilogueGraph
-        What is computed.
-    operands : tuple of FusedMatrix
-        In the order of the graph's leaves.
-    outputs : tuple of FusedMatrix
-        In the order of the graph's outputs.
-    """
+    """A graph, and its matrices in the order of its leaves and of its outputs."""
 
     graph: EpilogueGraph
     operands: tuple[FusedMatrix, ...] = ()
@@ -86,25 +62,13 @@ class FusedEpilogue:
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         return "_".join(("e" + self.graph.digest,
                          *(m.tag for m in (*self.operands, *self.outputs))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpilogueConfig:
-    """How a kernel makes C of sums: fields of its configuration.
-
-    Attributes
-    ----------
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        The values of the scalars as far as the kernel knows them; ``"device"``: they are in device
-        memory.
-    wide : bool
-        Whether offsets need 64 bits.
-    epilogue : FusedEpilogue, optional
-        The function of the sum and C that replaces ``alpha * sum + beta * C``.
-    """
+    """How a kernel makes C of sums; a "device" scalar is in device memory."""
 
     alpha: str = "one"
     beta: str = "zero"
@@ -119,19 +83,9 @@ class EpilogueConfig:
 
 @dataclass(frozen=True)
 class OutputTriangle:
-    """The triangle of C that is written, at one tile.
-
-    Attributes
-    ----------
-    part : {"lower", "upper", "both"}, optional
-        The triangle that is written; for both, the lower one is computed. ``None``: all of C is.
-    crossed : Expr
-        Whether the tile may have elements of the other triangle.
-    matrix : Tensor
-        All of C, of whose transpose a tile is written for both.
-    hermitian : bool
-        Whether the imaginary parts of sums on the diagonal are zero, but for rounding.
-    """
+    """The triangle of C that is written, at one tile: a ``part`` ("both": the lower one is
+    computed). ``crossed`` if the tile may have elements of the other one; ``matrix`` is all of C,
+    of whose transpose a tile is written for both."""
 
     part: str | None
     crossed: Condition
@@ -141,31 +95,10 @@ class OutputTriangle:
 
 @dataclass(frozen=True)
 class OutputTile:
-    """A tile of C, and the elements of it that a thread computes and writes.
-
-    Attributes
-    ----------
-    c : Tensor
-        The tile of C.
-    partition : callable
-        Gives a thread's part of a tile: (run, rest...), as its sums are. A run is contiguous in C
-        if C is contiguous at all.
-    tile_of : callable
-        Gives the tile of a matrix of C's extents.
-    extents : tuple
-        Extents M and N.
-    item : IntLike or tuple
-        The index of the matrix in the batch.
-    guard : Guard, optional
-        Which elements exist, in the modes of sums.
-    pieces : context manager, optional
-        Where C goes instead of memory, piece by piece along the last mode: yields the number of a
-        piece and a thread's part of it.
-    single : bool
-        Whether elements are read and written one by one.
-    triangle : OutputTriangle, optional
-        Of a triangle of C, which elements are written; it needs a guard.
-    """
+    """A tile of C, and the elements of it that a thread computes and writes. ``partition`` gives a
+    thread's part (run, rest...), as its sums are; a run is contiguous in C if C is. ``pieces``
+    yields the number of a piece along the last mode and a thread's part of it, where C does not go
+    to memory. A ``triangle`` needs a ``guard``."""
 
     c: Tensor
     partition: Partition
@@ -178,28 +111,14 @@ class OutputTile:
     triangle: OutputTriangle | None = None
 
     def within(self, triangle: str, c: Tensor | None = None) -> OutputTile:
-        """The elements of a triangle alone, in memory, of this tile of C or another one."""
+        """The elements of a triangle alone, of this tile of C or of another one."""
         guard = self.guard and replace(self.guard, triangle=triangle)
         return replace(self, c=c or self.c, guard=guard, pieces=None, single=True, triangle=None)
 
 
 class Epilogue:
-    """The end of a kernel, whose parameters are declared here.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    config : object
-        What the kernel is specialised on: C's type (``output``) and how it is accessed
-        (``c.width``), ``alpha`` ("one", "value" or "device": it is in device memory), ``beta``
-        (these or "zero"), and the :class:`FusedEpilogue` that is done instead, if any.
-    accumulator : str
-        NumPy's name of the type of sums, alpha and beta.
-    sums : str, optional
-        The type of the sums as they come, if they are converted first: of bytes, tensor cores have
-        int32 alone.
-    """
+    """The end of a kernel, whose parameters are declared here. ``accumulator`` is the type of
+    sums, alpha and beta; ``sums`` is the type in which sums come, if they are converted first."""
 
     def __init__(self, k: KernelBuilder, config: Any, accumulator: str, sums: str | None = None):
         self.k, self._config, self._accumulator, self._output = k, config, accumulator, config.output
@@ -229,7 +148,7 @@ class Epilogue:
 
     # -- scalars in device memory ------------------------------------------------------------------
     def load_scalars(self) -> None:
-        """Load what is in device memory; to be called where a kernel's work starts."""
+        """Load what is in device memory, where a kernel's work starts."""
         for name, address in self._addresses.items():
             value = self.k.load(self.k.declare(f"{name}_value", self._accumulator), address)
             self._absent[name] = self.k.flag(f"no_{name}", self.k.call("is_zero", value))
@@ -240,7 +159,6 @@ class Epilogue:
                                              k)) if "alpha" in self._absent else k
 
     def clear(self, total: Tensor) -> None:
-        """Forget sums that were made before alpha was known to be zero."""
         if "alpha" in self._absent:
             with self.k.when(equal(self._absent["alpha"], 1)):
                 self.k.fill(total)
@@ -256,15 +174,7 @@ class Epilogue:
 
     # -- the work ----------------------------------------------------------------------------------
     def store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
-        """Turn sums into C, rounded once.
-
-        Parameters
-        ----------
-        sums : Tensor or Parked
-            A thread's sums.
-        tile : OutputTile
-            Where they go.
-        """
+        """Turn a thread's sums into C, rounded once."""
         k, triangle = self.k, tile.triangle
         if triangle is None or triangle.part is None or tile.guard is None:
             self._store(sums, tile)
@@ -283,7 +193,6 @@ class Epilogue:
             self._store(sums, tile.within("below", mirrored))
 
     def _store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
-        """Write the elements of a tile that its guard admits."""
         k, fused, guard, pieces = self.k, self._fused, tile.guard, tile.pieces
         width = into = 1 if tile.single else self._config.c.width
         formula = f"{fused.graph.name}: C = {fused.graph.result}" if fused else "C = alpha * accumulator + beta * C"
@@ -300,12 +209,10 @@ class Epilogue:
             into = min(run, _MOST_BYTES // dtype(self._output).bytes)
 
         def one(at: Coord, target: Tensor, own: Callable[[IntLike], Value]) -> None:
-            """One run of C."""
             here = (_, *at)
             inside = guard and guard[here]
 
             def summed(i: IntLike) -> Value:
-                """A sum in the type of sums."""
                 return k.convert(own(i), self._accumulator) if self._converts else own(i)
 
             tCrD = k.registers("tCrD", self._output, run)
@@ -324,7 +231,6 @@ class Epilogue:
             k.copy(Vector(into), tCrD, target, guard=None if pieces else inside)
 
         def columns(first: IntLike, count: int) -> Callable[..., Value]:
-            """The sums of so many columns."""
             if isinstance(sums, Tensor):
                 return lambda *at: sums(*at[:-1], at[-1] + first)
             return sums.loaded(first, count)
@@ -343,7 +249,6 @@ class Epilogue:
 
     def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike], Value], tCrD: Tensor,
                parts: list[Tensor], here: tuple, run: int, inside: Guard | None) -> None:
-        """One run of C through the graph."""
         k, operands = self.k, len(fused.operands)
         inputs = zip(fused.operands, parts[:operands], strict=True)
         values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}

@@ -1,22 +1,8 @@
-"""The guard on the device: an algorithm's condition on the elements, and the verdict by which later
-kernels compute or return.
+"""The guard on the device: an algorithm's condition on elements, and the verdict on it.
 
-A *primary* algorithm is right under a condition on elements that it reads anyway. It leaves a
-*verdict*, a word in device memory: :data:`HOLDS`, or the number of the *fallback* that has to
-compute C in its place. Fallbacks are launched in any case; their kernels return at once unless the
-verdict is their number (:meth:`~cuteblas.codegen.builder.KernelBuilder.gate`), so that nothing
-waits for the host. Every call writes the verdict before anything reads it, so it need not be reset.
-
-There are two ways to find it.
-
-* A pass before the product reads the operands, and each of its blocks leaves a :class:`Record` of
-  what it has seen. From all records one warp of each block of the product makes the
-  :class:`Verdict`, while others multiply, and no block writes unless the condition holds: C may be
-  an input.
-* Blocks of the product see the elements themselves, and each leaves a verdict of its own at the end
-  (:func:`leave_verdict`). C has been written then: it may not be an input.
-
-:mod:`cuteblas.planning.guard` puts the launches together; docs/architecture.md explains the whole.
+docs/architecture.md explains it. A pass before the product leaves a :class:`Record` a block, from
+which each block of the product makes the :class:`Verdict` before it writes; or blocks of the
+product leave verdicts at their end (:func:`leave_verdict`), and C may not be an input.
 """
 
 from __future__ import annotations
@@ -43,33 +29,22 @@ from .common import ELEMENTS, WARP, butterfly, existing, part_of_tile, vectors_a
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
 HOLDS = 0
-"""The verdict if the condition holds: what the primary algorithm computes is the result."""
+"""The verdict if the condition holds: the primary algorithm's result stands."""
 
 NEXT, NATIVE = 1, 2
-"""The verdicts if it does not: the fallback of the algorithm's own, and native arithmetic, which
-takes any elements."""
+"""The verdicts for the algorithm's own fallback, and for native arithmetic."""
 
 _RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them
 
 
 def gate_tag(gate: int | None) -> str:
-    """The part of the name of a kernel that does nothing unless the verdict is ``gate``."""
+    """The part of the name of a kernel that runs under the verdict ``gate`` alone."""
     return "" if gate is None else f"_if{gate}"
 
 
 @dataclass(frozen=True)
 class Field:
-    """A number of a record.
-
-    Attributes
-    ----------
-    name : str
-        What it is called in the source.
-    combine : str
-        Which of two is kept: ``"max"`` or ``"min"``.
-    start : float
-        What is kept of none at all.
-    """
+    """A number of a record: how two of it combine, and what it is of none at all."""
 
     name: str
     combine: str
@@ -78,13 +53,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """What a block, or a cluster of them, leaves of the elements that it has read: a few float32.
-
-    Attributes
-    ----------
-    fields : tuple of Field
-        Its numbers, one, two or four: a record is read as one vector.
-    """
+    """The numbers that a block or cluster leaves of elements: 1, 2 or 4 float32, as a vector."""
 
     fields: tuple[Field, ...]
 
@@ -94,33 +63,30 @@ class Record:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
         return len(self.fields)
 
     def parameter(self, name: str) -> TensorParam:
-        """The declaration of all records, for the kernel that leaves them."""
+        """All records, as a parameter of the kernel that leaves them."""
         return TensorParam(name, ("record",), "float32", (1,), self.size, written=True, batch=False)
 
     def begin(self, k: KernelBuilder) -> Tensor:
-        """Registers for a record that has seen no elements."""
         record = k.registers("record", "float32", self.size)
         for at, field in enumerate(self.fields):
             k.assign(record(at), field.start)
         return record
 
     def add(self, k: KernelBuilder, record: Tensor, other: Tensor) -> None:
-        """Add what another record has seen."""
         for at, field in enumerate(self.fields):
             k.assign(record(at), k.call(field.combine, record(at), other(at)))
 
     def fold_lanes(self, k: KernelBuilder, record: Tensor, masks: Sequence[int]) -> None:
-        """Combine those of lanes whose numbers differ by masks."""
+        """Combine the records of lanes whose numbers differ by ``masks``."""
         for at, field in enumerate(self.fields):
             k.fold_lanes(record(at), field.combine, masks)
 
     def folded(self, k: KernelBuilder, records: Mapping[str, tuple[Pointer, IntLike]],
                lane: IntLike) -> list[list[Term]]:
-        """For each name, the numbers of so many records at a pointer, folded by one warp."""
+        """For each name, the numbers of its records (pointer, count), folded by one warp."""
         reader = vectors_along(0, (1, WARP), self.size)
         step = self.size, WARP * _RECORDS_AT_ONCE
         at_once = Layout((self.size, 1, _RECORDS_AT_ONCE))
@@ -147,23 +113,12 @@ class Record:
         return [numbers for numbers, *_others in folded]
 
     def leave(self, k: KernelBuilder, record: Tensor, records: Pointer, index: IntLike) -> None:
-        """Store a record; one thread does this."""
         k.copy(Vector(self.size), record, make_tensor(records, (self.size, index + 1))[_, index])
 
 
 class Verdict:
-    """The verdict on all records, which every block of a kernel makes for itself before it writes.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel. Its parameters are declared here: for each name the address of records, then for
-        each how many there are, and ``status``, the word that takes the verdict.
-    record : Record
-        What a record is.
-    names : sequence of str
-        Of the records of each operand.
-    """
+    """The verdict on all records, which every block makes before it writes. Declares, for each
+    name, the address and number of records, and ``status``, the word that takes the verdict."""
 
     def __init__(self, k: KernelBuilder, record: Record, names: Sequence[str]):
         self._k, self._record = k, record
@@ -173,23 +128,13 @@ class Verdict:
         self._status = k.pointer("status", "uint32", const=False, alignment=4)
 
     def share(self) -> Mbarriers:
-        """Allocate what a block keeps of it in shared memory; the barrier that is returned is to be
-        initialised."""
+        """Allocate what a block keeps in shared memory; the barrier is to be initialised."""
         self._barrier = Mbarriers(self._k, "judged", 1, arrivals=1)
         self._of_block = self._k.shared("verdict_of_block", "uint32", 1, alignment=4)
         return self._barrier
 
     def make(self, condition: Callable[[list[list[Term]]], Term], comment: str) -> None:
-        """Make the verdict; one warp does this. The first block leaves it at ``status``.
-
-        Parameters
-        ----------
-        condition : callable
-            Given the numbers of the records of each operand, folded, it returns the verdict: a
-            ``uint32``.
-        comment : str
-            What the source says of it.
-        """
+        """Make the verdict, a ``uint32``, by one warp; the first block leaves it at ``status``."""
         k = self._k
         k.comment(comment)
         lane = k.let("lane", k.thread % WARP)
@@ -202,8 +147,7 @@ class Verdict:
             self._barrier.arrive(0)
 
     def leave_unless_it_holds(self) -> None:
-        """Wait for the verdict, and end the block if the condition does not hold; all threads that
-        write do this before."""
+        """Wait for the verdict, and end the block if the condition fails; before threads write."""
         k = self._k
         self._barrier.wait(0, 0)
         given = k.registers("given", "uint32", 1)
@@ -212,8 +156,7 @@ class Verdict:
 
 
 def leave_verdict(k: KernelBuilder, words: Pointer, fails: Value, fallback: int) -> None:
-    """Leave a block's own verdict, in its own word, at the end of a kernel: ``fallback`` if
-    ``fails`` for one of its threads."""
+    """Leave a block's verdict in its word: ``fallback`` if ``fails`` for one of its threads."""
     word = k.let("word", choose(k.call("syncthreads_or", fails), fallback, HOLDS, "uint32"))
     with k.when(equal(k.thread, 0)):
         k.store(words[k.block_index("reporting")], word)

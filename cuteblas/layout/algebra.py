@@ -142,11 +142,7 @@ def flatten(x: Nested) -> Any:
 
 # -- complement ------------------------------------------------------------------------------------
 def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
-    """Extent, stride and number of coordinates before each mode that has extent other than 1 and
-    stride other than 0.
-
-    The smallest stride comes first; symbolic ones stay in their order.
-    """
+    """(extent, stride, coordinates before) of modes that move, by stride."""
     if any(s == 0 for s in layout.flat_shape):
         raise LayoutError(op, "the layout is empty", layout)
     modes, before = [], 1
@@ -298,8 +294,7 @@ def left_inverse(layout: LayoutLike) -> Layout:
 
 
 def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layout:
-    """The left inverse of the layout that has the ``modes`` (extent, stride, number of coordinates
-    before)."""
+    """The left inverse of a layout with the ``modes`` (extent, stride, coordinates before)."""
     if not layout.is_static:
         raise LayoutError(
             "left_inverse",

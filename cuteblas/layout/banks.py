@@ -1,5 +1,4 @@
-"""Banks of shared memory: conflicts of a warp's access, and what a layout costs when its rows and
-columns are read."""
+"""Banks of shared memory: conflicts of a warp's access, and what a layout costs."""
 
 from __future__ import annotations
 
@@ -79,7 +78,6 @@ def meeting(addresses: Sequence[int]) -> list[int]:
 
 
 def bank_of(index: int, element_bytes: int) -> int:
-    """The bank in which the element at ``index`` begins."""
     return index * element_bytes // BANK_BYTES % BANKS
 
 

@@ -1,8 +1,7 @@
-"""What functions of the algebra take, checked before anything is computed from it.
+"""Checks of arguments: a *kind* maps an argument and the operation's name to the argument, or
+raises.
 
-A *kind* is a function of an argument and the name of the operation that returns the argument,
-perhaps as plain integers, or raises LayoutError. Annotations name the kinds of parameters, and
-:func:`checked` applies them.
+Annotations name the kinds of parameters, which :func:`checked` applies.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from .errors import LayoutError, described
 from .symbolic import Expr
 
 BITS = 1024
-"""Bits of an integer that is given, at most: each of them can be printed, and none makes a
-computation long."""
+"""Bits of a given integer, at most: it can be printed, and makes no computation long."""
 
 NESTING = 64
 """How deep tuples nest, at most."""
@@ -43,7 +41,7 @@ class Shaped:
 
 
 def integer(x: Any, op: str, expected: str = "expected an integer") -> int:
-    """``x`` as a plain integer (anything with ``__index__`` is one, but for a bool)."""
+    """``x`` as a plain integer, from anything with ``__index__`` but a bool."""
     if type(x) is not int:
         if isinstance(x, bool) or not hasattr(type(x), "__index__"):
             raise LayoutError(op, f"{expected}, got {described(x)}")
@@ -81,7 +79,6 @@ _tile = _leaf("a tiler is a layout, an integer, None or a tuple", NoneType, Shap
 
 # -- kinds -----------------------------------------------------------------------------------------
 def inttuple(x: Any, op: str) -> Any:
-    """An integer or a tuple of them."""
     return x if type(x) is int and _LEAST <= x <= _MOST else _tree(x, op, _number)
 
 
@@ -101,7 +98,6 @@ def tiler_like(x: Any, op: str) -> Any:
 
 
 def index(x: Any, op: str) -> Any:
-    """An integer or an expression."""
     return x if isinstance(x, Expr) else integer(x, op)
 
 
@@ -114,20 +110,17 @@ described_by_modes = _or_shaped(lambda x, op: _tree(x, op, _any))
 
 
 def nested(x: Any, op: str) -> Any:
-    """A tuple of anything, or a leaf; only how it nests counts."""
     _tree(x, op, _anything)
     return x
 
 
 def positive(x: Any, op: str) -> int:
-    """An integer above 0."""
     if (n := integer(x, op)) <= 0:
         raise LayoutError(op, f"expected an integer above 0, got {described(x)}")
     return n
 
 
 def with_domain(x: Any, op: str) -> Any:
-    """A layout, composed layout or tensor."""
     if not isinstance(x, Shaped):
         raise LayoutError(op, f"expected a layout or a tensor, got {described(x)}")
     return x
@@ -149,8 +142,7 @@ Positive = Annotated[int, positive]
 
 # -- functions of checked arguments ----------------------------------------------------------------
 def checked(f: _F) -> _F:
-    """Let the parameters of a function be of the kinds that their annotations name; ``None`` is
-    passed on where it is the default, and so is what has another annotation."""
+    """Apply the kinds that annotations name; a default of ``None`` is passed on."""
     op = f.__name__.rstrip("_")
     parameters = signature(f).parameters.values()
     by_name = {p.name: _kind_of(p, f.__globals__) for p in parameters}

@@ -1,18 +1,9 @@
-"""Composition: the layout of a function of a function.
+"""Composition: the layout ``R`` with ``R(c) == A(B(c))`` whose shape refines that of ``B``.
 
-``composition(A, B)`` is the layout ``R`` with ``R(c) == A(B(c))`` whose shape refines the shape of
-``B``. It is found in two steps.
-
-*By division.* A mode ``s:d`` of ``B`` walks through the modes of ``A`` from the left: a mode that
-``d`` steps over completely is skipped; a mode that the walk divides evenly contributes a factor;
-the last mode takes what is left. This is right when the digits that the modes of ``B`` write into
-one mode of ``A`` cannot carry into the next, and it works on symbolic leaves wherever the
-divisibility is certain.
-
-*By fitting.* Where the division fails and everything is static, the values are computed and
-factored. The first factor of a sequence of ``s`` values is forced (the longest run with a constant
-difference), so this finds the layout whenever one exists, and otherwise the coordinate where it
-breaks is a proof that none does. Together the two steps are complete (docs/layout-semantics.md).
+*By division*: a mode ``s:d`` of ``B`` walks through the modes of ``A``, right where digits cannot
+carry, also symbolic ones. *By fitting*: where that fails and all is static, values are factored;
+the first factor, the longest run with one difference, is forced, so a failure is a proof.
+docs/layout-semantics.md says why both are complete.
 """
 
 from __future__ import annotations
@@ -40,8 +31,7 @@ from .swizzle import ComposedLayout, Swizzle, compose_swizzles, swizzle_through
 from .symbolic import Expr, bounds
 
 FIT_LIMIT = 1 << 18
-"""Values that fitting looks at, at most; larger static layouts that the division refuses stay
-undecided and are refused."""
+"""Values that fitting looks at, at most; larger layouts that the division refuses are refused."""
 
 _Factors = list[tuple[Any, Any]]                         # (extent, stride), leftmost fastest
 
@@ -139,8 +129,7 @@ def _tiler(tiler: Any, mode: Any, path: tuple[int, ...]) -> Layout:
 
 
 def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
-    """:func:`composition`; ``beyond`` continues the last mode of ``layout`` past its extent, as
-    divisions that round up need."""
+    """:func:`composition`; ``beyond`` continues the last mode of ``layout`` past its extent."""
     if tiler is None:
         return layout
     if not isinstance(tiler, Layout):
@@ -228,7 +217,7 @@ def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
 
 
 def _runs(layout: Layout) -> list[tuple[Any, Any]]:
-    """The modes of a layout, coalesced; modes of extent 1 count only where there is no other."""
+    """Coalesced modes; those of extent 1 count only where there is no other."""
     return merge_modes(layout.pairs) or [(layout.flat_shape[-1], layout.flat_stride[-1])]
 
 
@@ -289,8 +278,7 @@ def _check_image(layout: Layout, runs: list, inner: Sequence, beyond: bool, tile
 
 def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any,
                  load: list[Any]) -> _Factors | None:
-    """``runs`` after ``s:d`` by division, or None. Adds to ``load`` the largest digit written into
-    each run."""
+    """``runs`` after ``s:d``, or None; adds each run's largest digit to ``load``."""
     if s == 1 or d == 0:
         return [(s, 0)]
     factors: _Factors = []
@@ -314,11 +302,7 @@ def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any,
 
 
 class _Fit:
-    """Layouts found from the values themselves.
-
-    A value is a tuple of integers, one for each kind of stride of the layout (plain, ``@0``, ``@1``
-    ...), so that values of basis strides can be compared and scaled too.
-    """
+    """Layouts found from values: tuples, an integer a kind of stride (plain, ``@0`` ...)."""
 
     def __init__(self, layout: Layout, tiler: Layout, runs: Sequence[tuple[Any, Any]],
                  inner: Sequence[tuple[int, int]]):

@@ -229,7 +229,7 @@ class Layout(Measured):
 
 
 def trusted(shape: Any, stride: Any) -> Layout:
-    """``Layout(shape, stride)`` of parts of valid layouts, without checking them again."""
+    """A layout of parts of valid layouts, without checking them again."""
     layout = object.__new__(Layout)
     layout.__dict__["shape"] = shape
     layout.__dict__["stride"] = stride
@@ -243,8 +243,6 @@ def merged(modes: Iterable[tuple[Any, Any]]) -> Layout:
 
 
 class _Reader:
-    """A reader of one tuple of integers, names and scaled basis elements."""
-
     _TOKEN = re.compile(r"\s*(?:(?P<int>_?-?\d+)|(?P<name>[A-Za-z]\w*)|(?P<mark>[(),@]))")
 
     def __init__(self, part: str, text: str, variables: Mapping[str, Expr]):
@@ -589,8 +587,7 @@ def cosize(x: Domain, *mode: Whole) -> Any:
 def on_domain(
     f: Callable[Concatenate[Layout, _P], Layout]
 ) -> Callable[Concatenate[_Domain, _P], _Domain]:
-    """Extend ``f(layout, ...)`` to everything with a layout on its domain side: composed layouts
-    and tensors."""
+    """Extend ``f(layout, ...)`` to composed layouts and tensors."""
     @wraps(f)
     def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Layout):

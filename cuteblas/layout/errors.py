@@ -1,5 +1,3 @@
-"""The one exception of the layout algebra."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

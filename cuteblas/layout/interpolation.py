@@ -1,12 +1,8 @@
-"""Layouts through given points: the layout that has given values at given indices, if there is one.
+"""Layouts through given points: the layout that has given values at given indices, if any.
 
-A flat layout reads an index in a mixed radix, its shape, and adds up digit times stride. For a
-fixed shape the conditions on the strides are linear equations over the integers. A finer shape can
-only help, since the modes ``(a, b):(d, a*d)`` are the mode ``a*b:d``; so it is enough to try shapes
-whose extents are primes, the last one unbounded. The search goes from the fastest mode to the
-slowest and abandons a prefix as soon as its equations contradict each other: the values of points
-that agree in all slower digits differ only by the modes chosen so far. It is exhaustive, so a
-failure is a proof that no layout goes through the points.
+For a fixed shape, strides solve linear integer equations. Shapes of primes suffice, since ``(a,
+b):(d, a*d)`` is ``a*b:d``; the search goes from the fastest mode on and abandons a prefix whose
+equations contradict each other, so a failure is a proof.
 """
 
 from __future__ import annotations
@@ -20,14 +16,12 @@ from .core import Layout
 
 @dataclass(frozen=True)
 class _Strides:
-    """All integer solutions of linear equations: ``origin`` plus any integer combination of the
-    ``directions``."""
+    """All integer solutions of linear equations: ``origin`` + combinations of ``directions``."""
 
     origin: tuple[int, ...] = ()
     directions: tuple[tuple[int, ...], ...] = ()
 
     def with_mode(self) -> _Strides:
-        """One more unknown, free so far."""
         n = len(self.origin)
         return _Strides((*self.origin, 0), (*((*d, 0) for d in self.directions), (0,) * n + (1,)))
 
@@ -106,8 +100,7 @@ def _search(digits: list[tuple[int, ...]], rest: list[int], values: list[int],
 
 def _restrict(strides: _Strides, digits: list[tuple[int, ...]], slower: list[int],
               values: list[int]) -> _Strides | None:
-    """The strides for which points with the same ``slower`` digits differ as their values do; the
-    point 0 is one of them."""
+    """The strides for which points with the same ``slower`` digits differ as their values do."""
     first: dict[int, tuple[tuple[int, ...], int]] = {0: ((0,) * len(strides.origin), 0)}
     for d, y, v in zip(digits, slower, values, strict=True):
         base, value = first.setdefault(y, (d, v))
@@ -119,5 +112,4 @@ def _restrict(strides: _Strides, digits: list[tuple[int, ...]], slower: list[int
 
 
 def _primes(top: int) -> Iterator[int]:
-    """The primes up to ``top``."""
     return (p for p in range(2, top + 1) if all(p % q for q in range(2, int(p**0.5) + 1)))

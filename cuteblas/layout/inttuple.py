@@ -1,9 +1,7 @@
 """Integer tuples: the hierarchical shapes, strides and coordinates that layouts are made of.
 
-An *IntTuple* is an integer (``int``, or :class:`~cuteblas.layout.symbolic.Expr` where the value is
-known only when a kernel runs) or a tuple of IntTuples. Its *modes* are the entries of the tuple; an
-integer is its own single mode. Coordinates run colexicographically: the leftmost mode is the
-fastest.
+An *IntTuple* is an integer, perhaps symbolic, or a tuple of IntTuples, its *modes*. Coordinates
+run colexicographically: the leftmost mode is the fastest.
 """
 
 from __future__ import annotations
@@ -517,7 +515,6 @@ def inner_product(a: IntTuple, b: Strides) -> Any:
 
 # -- facts about integers that may be symbolic -----------------------------------------------------
 def surely_less(a: IntLike, b: IntLike) -> bool:
-    """Whether ``a < b`` is certain."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     hi = symbolic.bounds(a - b)[1]
@@ -525,7 +522,6 @@ def surely_less(a: IntLike, b: IntLike) -> bool:
 
 
 def divides(d: IntLike, n: IntLike) -> bool:
-    """Whether ``d`` certainly divides ``n``."""
     return quotient(n, d) is not None
 
 
@@ -1007,8 +1003,7 @@ def elem_scale(a: IntTuple, b: IntTuple) -> Any:
 
 # -- coordinates -----------------------------------------------------------------------------------
 def compact_stride(shape: Any, order: Iterable[int] | None = None) -> Any:
-    """The strides of the compact layout of a shape whose leaves follow each other in an order; a
-    mode of size 1 gets stride 0."""
+    """Compact strides of a shape whose leaves follow in an order; 0 for modes of size 1."""
     flat = leaves(shape)
     stride: list = [0] * len(flat)
     current: Any = 1
@@ -1077,7 +1072,6 @@ def value_at(coord: Any, shape: Any, stride: Any) -> Any:
 
 
 def _products(c: Any, s: Any, d: Any, out: list[Any], coord: Any, shape: Any) -> None:
-    """Append what each mode adds to the value at a coordinate."""
     if type(c) is int and type(s) is int and 0 <= c < s:
         out.append(c * d)
     elif isinstance(c, tuple):
@@ -1105,8 +1099,7 @@ def _added(parts: list[Any]) -> Any:
 
 
 def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
-    """``sum(digit * stride)`` over the colexicographic digits of ``c`` in a flat shape; the last
-    digit is not reduced."""
+    """``sum(digit * stride)`` over the digits of ``c``, of which the last is not reduced."""
     return _added(_digits(c, shape, stride))
 
 
@@ -1122,8 +1115,7 @@ def _digits(c: Any, shape: Sequence, stride: Sequence) -> list[Any]:
 
 
 def merge_modes(modes: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Flat modes ``s0:d0, s1:s0*d0`` merged into ``s0*s1:d0``, without modes of extent 1; perhaps
-    none is left."""
+    """Flat modes ``s0:d0, s1:s0*d0`` merged into ``s0*s1:d0``, without modes of extent 1."""
     runs: list[tuple[Any, Any]] = []
     for s, d in modes:
         if type(s) is int and s == 1:
@@ -1214,7 +1206,6 @@ def crd2crd(coord: IntTuple, shape: IntTuple, target: IntTuple) -> Any:
 
 # -- slices ----------------------------------------------------------------------------------------
 def has_none(coord: Any) -> bool:
-    """Whether a coordinate leaves a mode free."""
     if not isinstance(coord, tuple):
         return coord is None
     waiting = list(coord)

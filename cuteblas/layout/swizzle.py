@@ -317,13 +317,9 @@ def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> Com
 
 
 def _candidates(pairs: dict[int, int]) -> Iterator[Swizzle]:
-    """The swizzles that may take every ``before`` to its ``after``: if any swizzle does, one of
-    these does.
-
-    A swizzle that does, but changes more bits than those from the lowest to the highest that ever
-    flip, can be replaced by the one with the same shift that changes only these. That leaves the
-    shift to be tried.
-    """
+    """Swizzles that may take every ``before`` to its ``after``; if any does, one of these does."""
+    # A swizzle that changes more bits than those that ever flip can be replaced by one with the
+    # same shift that changes these alone: the shift is all that has to be tried.
     flips = top = 0
     for before, after in pairs.items():
         flips |= before ^ after

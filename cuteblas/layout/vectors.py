@@ -1,5 +1,4 @@
-"""Vectors: how many elements two layouts share in a row, and layouts in units of larger or smaller
-elements."""
+"""How many elements two layouts share in a row, and layouts in units of other elements."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ from .symbolic import Expr, bits_of
 
 
 def _unswizzled(x: Any) -> tuple[Layout, int | None]:
-    """The layout under a tensor or swizzle, and the longest run that the swizzle keeps together
-    (None: any)."""
+    """The layout under a tensor or swizzle, and the longest run that a swizzle keeps."""
     x = getattr(x, "layout", x)
     if isinstance(x, Layout):
         return x, None
@@ -66,8 +64,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
 
 
 def _prefix(a: Layout, found: list[tuple[Any, Any]], s: Any, d: Any, current: Any) -> Any:
-    """How many of ``s`` steps of ``d`` continue, in ``a``, the run of ``current`` elements at the
-    modes that were found."""
+    """How many of ``s`` steps of ``d`` continue, in ``a``, the run of ``current`` elements."""
     try:
         through = coalesce(composition(a, Layout(s, d)))
     except LayoutError:

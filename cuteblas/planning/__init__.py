@@ -39,7 +39,6 @@ if not TYPE_CHECKING:
 
 
 def _repr_html_(plan: Plan) -> str:
-    """The plan for a notebook."""
     from .pages import page_of
 
     return page_of(plan)

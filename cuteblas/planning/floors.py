@@ -1,8 +1,7 @@
-"""The least time that a device needs for a problem, the larger of its arithmetic and its compulsory
-traffic; the expected time of a plan; and times and quantities as text.
+"""The least time of a problem, the expected time of a plan, and times and quantities as text.
 
-A plan carries the time of what its family counts (:mod:`~cuteblas.planning.cost.work`). How near
-such times come to measurements stands in docs/performance/README.md.
+The floor is the larger of arithmetic and compulsory traffic. How near estimates are to
+measurements stands in docs/performance/README.md.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ from .problem import (
     Problem,
     ReductionProblem,
 )
-
-__all__ = ["Estimate", "Floor", "casting_seconds", "compulsory_bytes", "duration", "estimate",
-           "floor_of", "multiply_adds_per_clock", "quantity", "touched_bytes"]
 
 # Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute
 # capability (CUDA C++ Programming Guide, "Arithmetic Instructions").
@@ -54,15 +50,7 @@ _PACKED = 4   # products of bytes that dp4a adds, in the named kernels
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time for a problem.
-
-    Attributes
-    ----------
-    flops, bytes : int
-        Operations, and bytes that must be read and written once.
-    arithmetic_s, traffic_s : float
-        Seconds for each at the rate of the unit that is used and of a large device copy.
-    """
+    """The least time for a problem: operations, and bytes that move once, at a device's rates."""
 
     flops: int
     bytes: int
@@ -71,18 +59,15 @@ class Floor:
 
     @property
     def seconds(self) -> float:
-        """The larger of the two."""
         return max(self.arithmetic_s, self.traffic_s)
 
     @property
     def limit(self) -> str:
-        """Which of the two it is."""
         return "arithmetic" if self.arithmetic_s > self.traffic_s else "memory traffic"
 
 
 def multiply_adds_per_clock(family: str, dtype: str, device: DeviceInfo) -> float:
-    """Real multiply-adds per clock and multiprocessor of the unit that a kernel family uses for a
-    type."""
+    """Real multiply-adds per clock and multiprocessor of a kernel family's unit."""
     arch, kind = device.arch.rstrip("af"), element(dtype)
     if family in _SIMT_FAMILIES:
         single, double, integer = _LANES.get(arch, _LANES["sm_90"])
@@ -105,7 +90,6 @@ def multiply_adds_per_clock(family: str, dtype: str, device: DeviceInfo) -> floa
 
 
 def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) -> float:
-    """Multiply-adds per clock and multiprocessor for a problem."""
     if p.precision == "bf16x6":
         family = p.precision
     packed = _PACKED if family == "gemm_simt" and p.variant and p.a.dtype == "int8" else 1
@@ -114,8 +98,7 @@ def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) 
 
 @lru_cache(maxsize=256)
 def compulsory_bytes(problem: Problem) -> int:
-    """Bytes that must move between memory and the multiprocessors: every element once, elements
-    that broadcasting repeats too; those of an epilogue do not count."""
+    """Bytes that must move: every element once, however broadcast, but not an epilogue's."""
     return sum(prod(n for n, stride in x.modes if stride or n == 0) * x.item
                for x in problem.tensors)
 
@@ -140,13 +123,7 @@ _PREFIXES = ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, 
 
 
 def quantity(value: float, unit: str) -> str:
-    """A quantity with three digits and the prefix of its unit.
-
-    Examples
-    --------
-    >>> quantity(2.75e-3, "s"), quantity(999.6e-6, "s"), quantity(0, "s"), quantity(137438953472, "flop")
-    ('2.75 ms', '1 ms', '0 s', '137 Gflop')
-    """
+    """A quantity with three digits and the prefix of its unit: 2.75 ms, 137 Gflop."""
     rounded = float(f"{value:.3g}")
     for exponent, prefix in _PREFIXES:
         if abs(rounded) >= 10.0**exponent:
@@ -156,13 +133,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time: from two minutes on in minutes, hours and days.
-
-    Examples
-    --------
-    >>> duration(6.644e-4), duration(37.2e3)
-    ('664 us', '10.3 h')
-    """
+    """A time: from two minutes on in minutes, hours and days."""
     for length, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * length:
             number = float(f"{seconds / length:.3g}")
@@ -178,19 +149,8 @@ _SHORT, _HALF = 30, 0.5  # launches; what takes no longer and is not half its fl
 
 @dataclass(frozen=True)
 class Estimate:
-    """The expected time of a plan.
-
-    Attributes
-    ----------
-    seconds : float or None
-        Of all launches; ``None`` where a caller overruled the family's choice and there is no
-        model.
-    floor : Floor
-        The least that any kernel takes.
-    bound : {"arithmetic", "memory traffic", "latency", "nothing"}
-        What the time is spent on: the larger part of the floor, or, of short calls, waiting: for
-        launches, for memory, for the last blocks.
-    """
+    """The expected time of a plan, ``None`` where a caller overruled the family's choice, and its
+    bound: the larger part of the floor or, of short calls, latency."""
 
     seconds: float | None
     floor: Floor
@@ -212,22 +172,12 @@ def estimate(plan: Plan) -> Estimate:
 
 
 def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
-    """The expected time of an elementwise kernel that reads and writes that many bytes."""
     memory = device.fitted["memory"]
     return device.seconds(0, 2, nbytes / memory["share of bandwidth"])
 
 
 def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:
-    """Bytes of the sectors of 32 that hold elements: what memory moves. Elements that broadcasting
-    repeats count once.
-
-    Parameters
-    ----------
-    shape, strides : sequence of int
-        Extents, and strides in elements.
-    item : int
-        Bytes of an element.
-    """
+    """Bytes of the sectors that hold elements; those that broadcasting repeats count once."""
     if 0 in shape:
         return 0
     modes = sorted((abs(s) * item, n) for n, s in zip(shape, strides, strict=True) if s and n > 1)

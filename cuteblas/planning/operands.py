@@ -85,8 +85,7 @@ __all__ = [
 
 T = TypeVar("T")
 Roles = dict[str, Role | Argument]
-"""What the memory of each tensor of a kernel is: that of a role, or an argument that says where in
-it."""
+"""The memory of a kernel's tensors: that of a role, or an argument that says where in it."""
 
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 _MOST_COORDINATES = 2**31 - 256      # of a mode, before the last box
@@ -105,21 +104,8 @@ VECTOR_BYTES = 16
 
 
 class Side(NamedTuple):
-    """A or B of a product, as a kernel that prepares it reads it: matrices, none of them twice.
-
-    Batch modes are innermost first.
-
-    Attributes
-    ----------
-    operand : Operand
-        The operand.
-    role : str
-        The role of the memory that it is in.
-    rows, k : int
-        Extents of a matrix.
-    batch : tuple of int
-        Extents of the problem's batch modes, outermost first.
-    """
+    """A or B as a kernel that prepares it reads it: distinct matrices of (rows, K); ``batch`` has
+    all batch extents, outermost first, but methods give its own modes innermost first."""
 
     operand: Operand
     role: Role
@@ -129,18 +115,15 @@ class Side(NamedTuple):
 
     @property
     def modes(self) -> tuple[Pair, ...]:
-        """Extents and strides of its own batch modes."""
         batch = zip(self.batch, self.operand.batch_strides, strict=True)
         return tuple((n, s) for n, s in batch if s)[::-1]
 
     @property
     def extents(self) -> Ints:
-        """Extents of its own batch modes."""
         return tuple(n for n, _s in self.modes)
 
     @property
     def all_rows(self) -> int:
-        """Rows of all its matrices."""
         return self.rows * prod(self.extents)
 
     @property
@@ -156,7 +139,6 @@ class Side(NamedTuple):
 
     @property
     def access(self) -> OperandAccess:
-        """How threads read it."""
         return vector_access(self.operand, (self.rows, self.k))
 
     @property
@@ -168,7 +150,6 @@ class Side(NamedTuple):
 
 
 def sides(p: GemmProblem, roles: tuple[Role, Role] = ("a", "b")) -> tuple[Side, Side]:
-    """A and B of a product in the memory of their roles."""
     return (Side(p.a, roles[0], p.m, p.k, p.batch), Side(p.b, roles[1], p.n, p.k, p.batch))
 
 
@@ -185,19 +166,16 @@ def stored_elements(p: GemmProblem) -> Pair:
 
 
 def span(modes: Iterable[Pair]) -> int:
-    """Largest distance in elements between two elements of a tensor with modes of (extent,
-    stride)."""
+    """Largest distance in elements between elements of modes of (extent, stride)."""
     return sum(max(0, n - 1) * abs(s) for n, s in modes)
 
 
 def operand_span(operand: Operand, extents: Pair, batch: Ints) -> int:
-    """Largest distance in elements between two elements of an operand."""
     return span(zip((*extents, *batch), (*operand.strides, *operand.batch_strides), strict=True))
 
 
 def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, Pair]:
-    """The roles that a plan writes, each with the bytes that it reaches before and from its
-    address."""
+    """The roles that a plan writes, with the bytes before and from their address."""
     found, targets = {}, [*p.tensors][-1:]
     if isinstance(p, GemmProblem) and p.fusion:
         targets += (x.tensor(epilogue_role(name), (p.m, p.n, *p.batch))
@@ -209,11 +187,8 @@ def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, Pair
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
-    """The largest of the extents of a GEMM and of the spans of its operands: it decides between
-    32-bit and 64-bit offsets.
-
-    ``depth`` is that of A and B where K is in slices.
-    """
+    """The largest extent or span of a GEMM, to choose offsets of 32 or 64 bits."""
+    # ``depth`` is that of A and B where K is in slices.
     k = p.k if depth is None else depth
     return max(p.m, p.n, p.k, output_span(p), *(operand_span(x, (n, k), p.batch)
                                                 for x, (n, _k) in p.inputs))
@@ -226,27 +201,19 @@ def output_span(p: GemmProblem) -> int:
 
 
 def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
-    """Elements of the widest vector, at most so many, that an address and these extents and
-    strides allow.
-    """
+    """Elements of the widest vector that an address and these extents and strides allow."""
     item = x.item
     return gcd(most, max(1, VECTOR_BYTES // item), max(1, x.alignment // item), *multiples)
 
 
 def width_along(mode: int, operand: Operand, extents: Pair, most: int) -> int:
-    """Elements of vectors along a mode with stride 1, be the stride of a mode of extent 1 what
-    it is.
-    """
+    """Elements of vectors along a mode with stride 1, whatever the stride of extent 1."""
     other = operand.strides[1 - mode] if extents[1 - mode] > 1 else 0
     return vector_width(operand, most, extents[mode], other, *operand.batch_strides)
 
 
 def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
-    """The arguments of a kernel for a problem's epilogue.
-
-    Its threads hold runs of C along ``run_mode`` and access at most ``most`` elements of them
-    together.
-    """
+    """How a kernel accesses an epilogue's matrices: ``most`` elements along ``run_mode``."""
     if p.fusion is None:
         return None
 
@@ -270,8 +237,7 @@ def unit_mode(operand: Operand) -> int | None:
 @lru_cache(maxsize=1024)
 def vector_access(operand: Operand, extents: Pair,
                   most_bytes: int = VECTOR_BYTES) -> OperandAccess:
-    """How threads access an operand: along a mode with stride 1, in vectors as wide as its address
-    and the other strides allow."""
+    """How threads access an operand: along a stride of 1, in vectors as wide as possible."""
     kind = dtype(operand.dtype)
     best = OperandAccess(conj=kind.is_complex and operand.conj)
     for mode in (1, 0):
@@ -293,7 +259,6 @@ def majorness(operand: Operand, extents: Pair) -> int | None:
 
 
 def why_not_mapped(name: str, operand: Operand, extents: Pair) -> str | None:
-    """Why no tensor map describes an operand, or ``None`` if one does."""
     major, item = majorness(operand, extents), operand.item
     if major is None:
         return f"no mode of {name} has stride 1"
@@ -313,7 +278,6 @@ def why_not_mapped(name: str, operand: Operand, extents: Pair) -> str | None:
 
 
 def why_not_types(p: GemmProblem, *types: str) -> str | None:
-    """Why operands and sums are not all of one of these types; ``None`` if they are."""
     if p.a.dtype in types and p.a.dtype == p.b.dtype == p.accumulator:
         return None
     kinds = " or ".join(f"{name} by {name}" for name in types)
@@ -321,8 +285,7 @@ def why_not_types(p: GemmProblem, *types: str) -> str | None:
 
 
 def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> str | None:
-    """Why no kernel on wgmma computes a problem, whose elements are so many real numbers each;
-    ``None`` if one may."""
+    """Why no kernel on wgmma computes a problem, of ``numbers`` reals an element."""
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
     if not p.depth:
@@ -334,9 +297,7 @@ def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> st
 
 def operand_map(box: TmaBox, operand: Operand, extents: Pair, batch: Ints,
                 digits: int = 1) -> TensorMapSpec:
-    """The tensor map of an operand that :func:`why_not_mapped` does not refuse: its planes of
-    digits, if it has several, then batch modes, innermost first.
-    """
+    """The tensor map of an operand: its planes of digits, if any, then batch modes."""
     inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // operand.item
     strides = [s if n > 1 or mode == box.inner_mode
                else max(row, -(-extents[box.inner_mode] // row) * row)
@@ -348,21 +309,7 @@ def operand_map(box: TmaBox, operand: Operand, extents: Pair, batch: Ints,
 
 @dataclass(frozen=True)
 class Oriented:
-    """A problem with C as far as possible in the order in which a kernel's threads write it.
-
-    Attributes
-    ----------
-    problem : GemmProblem
-        The problem, or that of C^T.
-    roles : tuple of str
-        The roles of its A and B.
-    swapped : bool
-        Whether it is that of C^T.
-    purpose : str
-        What that is good for.
-    original : GemmProblem
-        The problem itself.
-    """
+    """A problem, or that of C^T if ``swapped``, for the order in which a kernel writes C."""
 
     problem: GemmProblem
     roles: tuple[Role, Role]
@@ -372,24 +319,21 @@ class Oriented:
 
     @property
     def note(self) -> str:
-        """The end of a plan's reason."""
         return f"; computed as C^T = B A^T, so that {self.purpose}" if self.swapped else ""
 
     @property
     def by_name(self) -> Roles:
-        """The roles of the pointers A, B and C."""
         return {"A": self.roles[0], "B": self.roles[1], "C": "c"}
 
 
 def oriented(p: GemmProblem, mode: int) -> Oriented:
-    """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if C is contiguous at
-    all."""
+    """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if it can be."""
     return turned(p, p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1,
                   "C is written along its rows")
 
 
 along_rows = partial(oriented, mode=1)
-"""The problem whose C is contiguous along N, if C is contiguous at all."""
+"""The problem whose C is contiguous along N, if it can be."""
 
 
 def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
@@ -407,11 +351,7 @@ def settled(operand: Operand, extents: Pair, units: bool = False) -> Operand:
 
 
 def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
-    """How a thread that holds pairs of C along N reads and writes them: together where address,
-    extent and strides allow it.
-
-    With ``most`` 1 it holds single elements.
-    """
+    """How a thread holding pairs of C along N (``most`` 2), or single elements, accesses them."""
     unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
     whole = p.c.alignment % (2 * p.c.item) == 0 and not any(
         x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)
@@ -420,8 +360,7 @@ def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
 
 
 def why_not_staged(p: GemmProblem) -> str | None:
-    """Why no tensor map can write C, whose rows should be contiguous along N; ``None`` if one
-    can."""
+    """Why no tensor map can write C, with rows along N; ``None`` if one can."""
     item = p.c.item
     if p.c.strides[1] != 1:
         return "it is not contiguous along rows or columns"
@@ -437,7 +376,7 @@ def why_not_staged(p: GemmProblem) -> str | None:
 
 
 def compact(extents: Iterable[int], step: int) -> tuple[Ints, int]:
-    """Strides of modes one after the other, the first innermost, and the stride of what follows."""
+    """Strides of modes in order, the first innermost, and the stride of what follows."""
     strides = []
     for n in extents:
         strides.append(step)
@@ -452,34 +391,28 @@ def merged_stride(modes: Sequence[Pair]) -> int | None:
 
 
 def divisors(number: int, most: int | None = None) -> list[int]:
-    """The divisors of a number, up to a largest one."""
     last = number if most is None else min(number, most)
     return [i for i in range(1, last + 1) if number % i == 0]
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is not smaller."""
     return 1 << max(0, n - 1).bit_length()
 
 
 def row_pitch(extent: int, multiple: int) -> int:
-    """Elements of 2 or 4 bytes from one row in the workspace to the next, a multiple of so many.
-
-    Long rows begin at lines, so that what TMA reads of one, 128 bytes, is in one line of L2.
-    """
+    """Elements from one row in the workspace to the next, in multiples."""
+    # Long rows begin at lines, so that what TMA reads of one, 128 bytes, is in one line of L2.
     multiple = multiple if extent < _LONG_ROW else _LINE
     return -(-extent // multiple) * multiple
 
 
 def staging(p: GemmProblem) -> str | None:
-    """How C goes through shared memory: away by TMA if a tensor map describes it, row by row if its
-    rows are contiguous at all."""
+    """How C goes through shared memory: away by TMA, by rows, or not at all."""
     return "tma" if why_not_staged(p) is None else "rows" if p.c.strides[1] == 1 else None
 
 
 def tiles_of_c(p: GemmProblem, tile: Pair, whole: bool = False) -> int:
-    """Tiles that are computed, of all matrices of the batch; ``whole``, also where a triangle is
-    written."""
+    """Tiles that are computed, in all matrices; ``whole``, also where a triangle is written."""
     if p.triangle and not whole:
         return tiles_of_triangle(p.m, tile) * p.matrices
     return -(-p.m // tile[0]) * -(-p.n // tile[1]) * p.matrices
@@ -494,8 +427,7 @@ def of_triangle(p: GemmProblem, slices: int = 1) -> str:
 
 
 def staged_view(p: GemmProblem, role: Role | Argument, columns: int) -> View:
-    """C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, in the memory of a role: with a tensor
-    map of so many columns if one describes it."""
+    """C for ``StagedC``, with a tensor map of so many columns if one describes it."""
     if staging(p) != "tma":
         return view(p.c, role)
     extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
@@ -512,26 +444,22 @@ def alpha_kind(alpha: str) -> str:
 
 
 def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | None = None) -> View:
-    """An operand in the memory of a role, perhaps by a tensor map; the innermost batch mode runs
-    fastest."""
+    """An operand in the memory of a role; the innermost batch mode runs fastest."""
     memory = place(role)
     described = None if tensor_map is None else replace(memory, tensor_map=tensor_map)
     return View(memory, operand.strides, operand.batch_strides[::-1], described)
 
 
 def mapped(memory: Argument, tensor_map: TensorMapSpec) -> View:
-    """A tensor that a kernel reaches by a tensor map alone."""
     return View(map=replace(memory, tensor_map=tensor_map))
 
 
 def batch_values(batch: Ints) -> dict[str, Ints]:
-    """The extents of the batch modes, if there are any."""
     return {"L": batch[::-1]} if batch else {}
 
 
 def gemm_values(p: GemmProblem, roles: Roles, gate: int | None = None) -> dict[str, Any]:
-    """All that kernels take of a problem, by name: matrices in the memory of their roles, extents,
-    scalars, what an epilogue reads and writes, and the words of a gate; with alpha zero, no k."""
+    """All that kernels take of a problem, by name; with alpha zero, no k."""
     scalars, matrices = ["alpha", "beta"], [("A", "a", p.a), ("B", "b", p.b), ("C", "c", p.c)]
     if p.fusion is not None:
         scalars += (epilogue_role(node.name) for node in p.fusion.graph.leaves("scalar"))
@@ -544,10 +472,8 @@ def gemm_values(p: GemmProblem, roles: Roles, gate: int | None = None) -> dict[s
 
 def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reach: int = 0,
                 run_mode: int = 1, **own: Any) -> T:
-    """The configuration of a kernel: fields that follow from a problem, and the kernel's own.
-
-    Offsets reach so many elements; threads hold runs of C along ``run_mode``.
-    """
+    """A kernel's configuration: fields that follow from a problem, and its ``own``."""
+    # Offsets stay below ``reach``; threads hold runs of C along ``run_mode``.
     names = {field.name for field in fields(config)}            # type: ignore[arg-type]
     batch_a, batch_b = (tuple(s != 0 for s in x.batch_strides[::-1]) for x in (p.a, p.b))
     found: dict[str, Any] = {
@@ -563,14 +489,13 @@ def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reac
 
 def bind(generator: Callable[[Any], GeneratedKernel], config: object, p: GemmProblem, blocks: int,
          roles: Roles | None = None, gate: int | None = None, **own: Any) -> Launch:
-    """The launch of a kernel of a problem, which takes its values and the kernel's own."""
+    """The launch of a kernel with a problem's values and its ``own``."""
     return launch(generator, config, blocks, gemm_values(p, roles or {}, gate) | own)
 
 
 def launch(generator: Callable[[Any], GeneratedKernel], config: object, blocks: int,
            *groups: Mapping[str, Any], **named: Any) -> Launch:
-    """The launch of a kernel that is generated when it is needed: it takes what it declares of these
-    values, and the number of blocks if it has a parameter for it."""
+    """The launch of a kernel, generated when needed, with the values that it declares of these."""
     grid = blocks, 1, 1
 
     def made() -> Launch:

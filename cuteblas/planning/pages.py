@@ -1,6 +1,4 @@
-"""A plan as HTML, for notebooks: one fragment that refers to nothing outside and follows the
-colours of the page it is put into. Its pictures show the thread that owns each part of a tile of C,
-and the banks of tiles in shared memory."""
+"""A plan as HTML for notebooks: a fragment that follows the colours of its page."""
 
 from __future__ import annotations
 
@@ -46,17 +44,7 @@ _SHOWN = ("problem", "layouts", "epilogue")          # rows of a plan that are n
 
 
 def page(call: str, rows: Iterable[tuple[str, str]], plan: Plan | None) -> str:
-    """A fragment of HTML.
-
-    Parameters
-    ----------
-    call : str
-        The heading.
-    rows : iterable of (str, str)
-        Names and texts below it.
-    plan : Plan or None
-        Whose bars, layouts, pictures and source follow.
-    """
+    """A fragment: a heading, names and texts, a plan's bars, layouts, pictures and source."""
     parts = [f'<div class="cb-plan"><style>{_STYLE}</style>',
              f'<div class="cb-call">{escape(call)}</div>', _table(rows)]
     if plan is not None and plan.launches:
@@ -72,7 +60,6 @@ def page(call: str, rows: Iterable[tuple[str, str]], plan: Plan | None) -> str:
 
 
 def page_of(plan: Plan) -> str:
-    """What a plan shows of itself."""
     copies = "; ".join(plan.copied) or "none"
     fallback = [("fallback", plan.fallback)] if plan.fallback else []
     return page(f"plan for {plan.device.name}",
@@ -92,7 +79,7 @@ def _table(rows: Iterable[tuple[str, str]], *, code: bool = False) -> str:
 
 
 def _bars(plan: Plan) -> str:
-    """What bounds it: the expected time beside both parts of the floor."""
+    """The expected time beside both parts of the floor."""
     found = estimate(plan)
     times = {"expected": found.seconds, "arithmetic": found.floor.arithmetic_s,
              "memory traffic": found.floor.traffic_s}
@@ -125,19 +112,8 @@ _MOST_FIGURES = 2
 
 @dataclass(frozen=True)
 class Owners:
-    """Who owns a tile of C.
-
-    Attributes
-    ----------
-    grid : tuple of tuples of int
-        The thread of each block of elements, by rows of C.
-    block : tuple of int
-        Extents of a block.
-    threads : int
-        Threads that own elements.
-    tile, of_block : tuple of int
-        Extents of the part that the threads own at once, and of a thread block's tile of C.
-    """
+    """Who owns a tile of C: ``grid`` has the thread of each ``block`` of elements, by rows;
+    ``tile`` is what the threads own at once, ``of_block`` a thread block's tile."""
 
     grid: tuple[tuple[int, ...], ...]
     block: Pair
@@ -147,14 +123,11 @@ class Owners:
 
     @property
     def repeats(self) -> Pair:
-        """How many times the tile is repeated."""
         return self.of_block[0] // self.tile[0], self.of_block[1] // self.tile[1]
 
 
 def owners(plan: Plan) -> Owners | None:
-    """Which thread owns each part of a tile of C: the thread-value layout of the multiplication,
-    read backwards; of a plan whose kernel multiplies.
-    """
+    """Which thread owns each part of a tile of C, of a plan whose kernel multiplies."""
     found = _mma_of(plan.config)
     if found is None:
         return None
@@ -221,8 +194,7 @@ def tile_figure(plan: Plan) -> Figure | None:
 
 
 def bank_figures(plan: Plan) -> Iterator[Figure]:
-    """The bank of shared memory in which each element of a tile begins, of the first tiles of the
-    main kernel."""
+    """The bank in which each element of the main kernel's first tiles begins."""
     kernel = plan.main_kernel
     tiles = [(name, element, layout) for name, element, layout in (kernel.shared if kernel else ())
              if layout.rank > 1 and min(size(layout, 0), size(layout, 1)) >= _SMALLEST]

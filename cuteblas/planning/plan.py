@@ -1,5 +1,4 @@
-"""A plan: which kernels run, with which arguments, and why. Pure data; it is made and read without
-a GPU."""
+"""A plan: which kernels run, with which arguments, and why. Pure data, made without a GPU."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ _ALIGNMENT = 256                     # bytes: every part of the workspace begins
 
 Grid = tuple[int, int, int]
 Role = str
-"""What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the
-matrices of an epilogue (``epi_<name>``); a number, or an address where the problem says so, for
-``alpha`` and ``beta``; a number for those of an epilogue."""
+"""What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and an
+epilogue's matrices (``epi_<name>``); a number, or a number's address, for ``alpha`` and ``beta``;
+a number for an epilogue's."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +130,7 @@ def aligned(nbytes: int) -> int:
 
 
 class Workspace:
-    """The scratch memory of a plan, which its parts take from the front.
-
-    Attributes
-    ----------
-    nbytes : int
-        The most that was taken at a time.
-    """
+    """The scratch memory of a plan, taken from the front; ``nbytes`` is the most at a time."""
 
     def __init__(self) -> None:
         self.nbytes = self._taken = 0
@@ -303,21 +296,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of the plans among which planning chooses.
-
-    Attributes
-    ----------
-    family : str
-        The kernel family.
-    name : str
-        Its tile and, after a comma, the rest of what distinguishes it within the family.
-    works : tuple of Counted
-        The counted work of its parts, one after the other.
-    plan : callable
-        Makes the plan.
-    floor : float
-        Clocks in which no plan of the family does the multiply-adds.
-    """
+    """One of the plans among which planning chooses: ``works`` are those of its parts, ``floor``
+    the least clocks of the family's multiply-adds."""
 
     family: str
     name: str
@@ -326,7 +306,6 @@ class Alternative:
     floor: float = 0.0
 
     def seconds(self, device: DeviceInfo) -> float:
-        """The time that is expected by the numbers of a device."""
         return max(device.seconds(self.floor), sum(work.seconds(device) for work in self.works))
 
     def __str__(self) -> str:

@@ -1,7 +1,6 @@
-"""What is to be computed, in the kernels' terms: frozen, hashable descriptions without any data.
+"""What is to be computed: frozen, hashable descriptions without data.
 
-Inside, A is (M, K), B is (N, K) and C is (M, N); transposition and row- or column-major order are
-only strides.
+Inside, A is (M, K), B is (N, K) and C is (M, N); transposition and order are only strides.
 """
 
 from __future__ import annotations
@@ -25,31 +24,18 @@ __all__ = ["COPY_EFFICIENCY", "DEVICES", "H200", "ChainProblem", "ContractionPro
            "Tensor", "device_named", "is_measured", "merged", "transposed", "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
-"""What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call
-passes a number, or that each call passes the address of a number in device memory."""
+"""What is known of alpha or beta: 0, 1, a number of each call, or its address on the device."""
 
 Ints = tuple[int, ...]
-"""Extents or strides of some modes."""
 
 Pair = tuple[int, int]
-"""Extents or strides of a matrix."""
 
 Modes = tuple[Ints, ...]
 T = TypeVar("T")
 
 
 class Tensor(NamedTuple):
-    """One tensor of a problem.
-
-    Attributes
-    ----------
-    role : str
-        The name of its memory.
-    item : int
-        Bytes of an element.
-    modes : tuple of (int, int)
-        Extent and stride of every mode.
-    """
+    """One tensor of a problem, with (extent, stride) of every mode."""
 
     role: str
     item: int
@@ -103,16 +89,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Fusion:
-    """What the kernel does with elements of C before it writes them.
-
-    Attributes
-    ----------
-    graph : EpilogueGraph
-        What is computed instead of ``alpha * sum + beta * C``.
-    operands, outputs : tuple of (str, Operand)
-        The matrices that the graph reads and writes, by name and in its order, as layouts over C's
-        extents: a vector along N has stride 0 along M.
-    """
+    """What the kernel computes instead of ``alpha * sum + beta * C``; matrices, by name, are
+    layouts over C's extents: a vector along N has stride 0 along M."""
 
     graph: EpilogueGraph
     operands: tuple[tuple[str, Operand], ...] = ()
@@ -265,43 +243,31 @@ class GemmProblem:
 
 
 class _Several:
-    """Problems that are solved together."""
-
     problems: tuple[Any, ...]
 
     @property
     def tensors(self) -> Iterator[Tensor]:
-        """Those of all problems."""
         for p in self.problems:
             yield from p.tensors
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations."""
         return sum(getattr(p, "flops", 0) for p in self.problems)
 
 
 @dataclass(frozen=True)
 class GroupedProblem(_Several):
-    """Products that do not depend on each other, of any extents and strides.
-
-    Attributes
-    ----------
-    problems : tuple of GemmProblem
-        The products; alpha and beta are numbers.
-    """
+    """Independent products of any extents and strides; alpha and beta are numbers."""
 
     problems: tuple[GemmProblem, ...]
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The address that a call supplies: that of a table with all others
-        (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
+        """The address of a table with all others (``planning.gemm.grouped.table_of``)."""
         return ("table",)
 
 
 def transposed(p: GemmProblem) -> GemmProblem:
-    """The same problem as ``C^T = B A^T``."""
     flipped = with_matrices(p, lambda role, x: x if role in ("a", "b")
                             else replace(x, strides=x.strides[::-1]))
     return replace(flipped, m=p.n, n=p.m, a=p.b, b=p.a,
@@ -309,7 +275,7 @@ def transposed(p: GemmProblem) -> GemmProblem:
 
 
 def with_matrices(p: GemmProblem, change: Callable[[str, Operand], Operand]) -> GemmProblem:
-    """The problem after a change of each matrix, by its role; matrices of the epilogue count."""
+    """The problem after a change of each matrix, by its role; the epilogue's count."""
     a, b, c, fusion = change("a", p.a), change("b", p.b), change("c", p.c), p.fusion
     if fusion is not None:
         matrices = (*fusion.operands, *fusion.outputs)
@@ -548,23 +514,13 @@ class ReductionProblem:
 
 @dataclass(frozen=True)
 class ChainProblem(_Several):
-    """Problems that are solved one after the other; the workspace holds what the next one needs of
-    one before.
-
-    Attributes
-    ----------
-    problems : tuple of Problem
-        In order.
-    roles : tuple of str
-        The addresses that a call supplies, in order.
-    """
+    """Problems solved one after the other; the workspace passes results on."""
 
     problems: tuple[Problem, ...]
     roles: tuple[str, ...]
 
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem | ChainProblem
-"""What can be planned."""
 
 
 @dataclass(frozen=True)
@@ -621,8 +577,7 @@ class DeviceInfo:
 
 
 COPY_EFFICIENCY = 0.87
-"""Share of the theoretical memory bandwidth that a large device copy reaches: 4286 of 4917 GB/s on
-an H200."""
+"""Share of the memory bandwidth that a large device copy reaches: 4286 of 4917 GB/s on an H200."""
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 132, 232448, 1.98e9, 4.286e12, 62914560)
 
@@ -637,24 +592,12 @@ class Mode:
 
     @property
     def strides(self) -> tuple[int, int]:
-        """In the source, and in the target."""
         return self.src, self.dst
 
 
 def merged(modes: Modes) -> Modes:
-    """Merge pairs that are one mode in all tensors, and leave out extents of 1: the same group with
-    as few modes as possible.
-
-    Parameters
-    ----------
-    modes : tuple
-        A mode is its extent, followed by its stride in each tensor.
-
-    Returns
-    -------
-    tuple
-        At least one mode; of a group without modes, or of extents of 1, it is ``(1, 0, 0)``.
-    """
+    """A group with as few modes as possible, without extents of 1; ``(1, 0, 0)`` for none."""
+    # A mode is its extent, followed by its stride in each tensor.
     def continues(inner: tuple[int, ...], outer: tuple[int, ...]) -> bool:
         return all(o == i * inner[0] for i, o in zip(inner[1:], outer[1:], strict=True))
 
@@ -688,7 +631,6 @@ DEVICES = {
 
 
 def device_named(name: str) -> DeviceInfo:
-    """A card by its name, in capitals or not."""
     found = DEVICES.get(name.lower().replace(" ", "").removeprefix("nvidia")) if isinstance(name, str) else None
     if found is None:
         raise ValueError(f"device is one of {', '.join(map(repr, DEVICES))}, got {name!r}")
@@ -696,6 +638,5 @@ def device_named(name: str) -> DeviceInfo:
 
 
 def is_measured(device: DeviceInfo) -> bool:
-    """Whether the numbers that planners estimate with were fitted to measurements on such a
-    card."""
+    """Whether planners' numbers were fitted to measurements on such a card."""
     return device.fitted.device == device.name

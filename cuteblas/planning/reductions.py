@@ -1,5 +1,4 @@
-"""Plans of reductions of one mode: the threads along each mode, and the number of slices that j is
-cut into."""
+"""Plans of reductions of one mode: threads along each mode, and slices of j."""
 
 from __future__ import annotations
 
@@ -25,8 +24,6 @@ from .operands import (
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem, merged
 
-__all__ = ["ReductionChoice", "plan_reduction", "reducing", "why_not_reduced"]
-
 _THREADS = 256
 _WARP = 32
 _ISSUED = 64                            # elements that are loaded and combined in a clock
@@ -37,21 +34,8 @@ _MAX_VECTOR = 8                         # elements: each is a register once it i
 
 @dataclass(frozen=True)
 class ReductionChoice:
-    """How a reduction is divided.
-
-    Attributes
-    ----------
-    threads : tuple of int
-        Threads of a block along (i, j).
-    width : int
-        Elements of an access.
-    lanes : int
-        The mode along which the lanes of a warp are neighbours.
-    tile : tuple of int
-        Elements along (i, j) of one step of a block.
-    slices, chunk : int
-        Number of slices of j and the length of each.
-    """
+    """How a reduction is divided: ``threads`` and ``tile`` (of a step) are along (i, j), ``lanes``
+    is the mode of neighbours."""
 
     threads: tuple[int, int]
     width: int
@@ -129,7 +113,6 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
 
 
 def why_not_reduced(p: ReductionProblem) -> str | None:
-    """Why elements cannot be reduced in these types, or ``None`` if they can."""
     x, between, r = dtype(p.x.dtype), dtype(p.accumulator), dtype(p.r.dtype)
     if p.y and (p.y.dtype != p.x.dtype or p.op != "sum"):
         return f"products of X and Y must have one type and op='sum', got {p.op} of {p.x.dtype} by {p.y.dtype}"
@@ -147,7 +130,6 @@ def why_not_reduced(p: ReductionProblem) -> str | None:
 
 
 def _check(p: ReductionProblem) -> None:
-    """Refuse what has no result."""
     if p.op not in OPERATIONS:
         raise ValueError(f"op is one of {', '.join(map(repr, OPERATIONS))}, got {p.op!r}")
     if refused := why_not_reduced(p):
@@ -159,11 +141,8 @@ def _check(p: ReductionProblem) -> None:
 
 
 def _canonical(p: ReductionProblem) -> ReductionProblem:
-    """The same reduction with as few modes as possible; i is the one whose elements are closest
-    together in X.
-
-    Modes of extent 1 have stride 0, so that they stand in no vector's way.
-    """
+    """The reduction with as few modes as possible; i is the one that is closest together in X."""
+    # Modes of extent 1 have stride 0, so that they stand in no vector's way.
     tensors = [x for x in (p.x, p.r, p.y) if x is not None]
     modes = merged(((p.i, *(x.strides[0] for x in tensors)),
                     *zip(p.batch, *(x.batch_strides for x in tensors), strict=True)))
@@ -192,7 +171,6 @@ def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
 
 
 def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
-    """Threads along the modes, and enough slices to fill the device."""
     extents = (p.i, p.j)
     lanes = min((1, 0), key=lambda mode: (p.x.strides[mode] == 0, abs(p.x.strides[mode])))
     width = _width(p.x, lanes, extents[lanes])
@@ -213,7 +191,6 @@ def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
 
 
 def _width(x: Operand, lanes: int, extent: int) -> int:
-    """Elements that are read together."""
     if x.strides[lanes] != 1:
         return 1
     return vector_width(x, _MAX_VECTOR, extent, x.strides[1 - lanes], *x.batch_strides)
@@ -225,7 +202,7 @@ def _access(x: Operand, width: int, lanes: int) -> OperandAccess:
 
 def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
             target: Argument) -> Launch:
-    """The launch of one stage; the outermost batch mode walks over slices if there are several."""
+    """The launch of one stage; the outermost batch mode walks over slices, if any."""
     length = choice.chunk if choice.slices > 1 else p.j
     # predicates stop threads, not addresses
     i, j = (-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True))

@@ -1,29 +1,27 @@
-"""A product over the GPUs of a host: which part of C each of them computes, in which tiles, and
-what moves for that.
+"""A product over the GPUs of a host: the parts of C, their tiles, and what moves for them.
 
-Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
+Nothing here uses a GPU; ``engines/spread.py`` runs it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate
 from itertools import product as combinations_of
 from math import inf, prod
 from typing import Any, NamedTuple
 
-from .streaming import Tile
+from .streaming import Tile, back_and_forth
 
-__all__ = ["AXES", "Action", "Cost", "Extents", "Held", "Operands", "Panel", "Part",
-           "Share", "Spread", "Step", "spread"]
+__all__ = ["AXES", "Action", "Box", "Cost", "Held", "Operands", "Panel", "Part", "Share", "Spread",
+           "Step", "common", "seen_from", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 """The axes of A, B and C, by the names of the product's extents."""
 
-_ALL = slice(None)
 _ROWS = 128                     # of which parts have a multiple: a tile of most kernels
 _TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies do not fill the link
 _LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
@@ -36,83 +34,57 @@ _ROUNDS = 3              # of shares that are made even
 _KEPT = 3                # grids and ways to cut that are looked at closely
 
 
+Box = tuple[range, ...]
+"""A part of an array: a range of each axis."""
+
+
 class Part(NamedTuple):
     """A range of an axis of an array, and the device that holds it."""
 
     device: int
-    start: int
-    stop: int
+    range: range
+
+
+def common(one: Sequence[range], other: Sequence[range]) -> Box:
+    """What two boxes of an array have in common; some of its ranges are empty if it is nothing."""
+    return tuple(range(max(i.start, j.start), min(i.stop, j.stop))
+                 for i, j in zip(one, other, strict=True))
+
+
+def seen_from(box: Sequence[range], origin: Sequence[range]) -> tuple[slice, ...]:
+    """The indices of a box in an array that is a box itself."""
+    return tuple(slice(i.start - j.start, i.stop - j.start)
+                 for i, j in zip(box, origin, strict=True))
 
 
 @dataclass(frozen=True)
 class Held:
-    """Where an operand or the result is.
-
-    Attributes
-    ----------
-    axes : tuple of str
-        Its axes, of those in :data:`AXES`: an operand may lack the batch.
-    axis : str
-        The one along which it is divided.
-    parts : tuple of Part
-        Its parts in their order, which leave no gap.
-    bytes : int
-        Of the whole array.
-    read : bool
-        Whether C is an operand, too.
-    """
+    """Where an operand or C is: gapless ``parts`` along ``axis``; ``read`` if C is read."""
 
     axes: tuple[str, ...]
     axis: str
     parts: tuple[Part, ...]
-    bytes: int
+    itemsize: int
     read: bool = False
 
-    def met(self, start: int, stop: int) -> Iterator[tuple[Part, int, int]]:
-        """The parts that a range of its axis meets, and the ranges that they have of it."""
-        for part in self.parts:
-            low, high = max(start, part.start), min(stop, part.stop)
-            if low < high:
-                yield part, low, high
+    def region(self, tile: Tile) -> Box:
+        """What a tile needs of it."""
+        return tuple(getattr(tile, axis) for axis in self.axes)
 
 
 class Piece(NamedTuple):
-    """What one shard has of what a tile needs.
-
-    Attributes
-    ----------
-    shard, device : int
-        Its index among the parts of the array, and where it is.
-    inside, within : tuple of slice
-        The box of the shard, and that of what the tile needs.
-    key : tuple
-        Equal for pieces that are the same box of the same array.
-    bytes : float
-        Of the box.
-    """
+    """A shard's part of a panel: the box ``inside`` it and ``within`` the panel, by ``key``."""
 
     shard: int
     device: int
     inside: tuple[slice, ...]
     within: tuple[slice, ...]
     key: tuple[Any, ...]
-    bytes: float
+    bytes: int
 
 
 class Panel(NamedTuple):
-    """What a tile needs of A, B or C.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Its extents.
-    pieces : tuple of Piece
-        Where it is.
-    key : tuple
-        Equal for tiles that need the same of it.
-    slot : int or None
-        The memory that it moves through; ``None`` if one shard on the device has all of it.
-    """
+    """What a tile needs of A, B or C, moved through ``slot``, or all in one shard (``None``)."""
 
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
@@ -130,17 +102,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """What one device computes.
-
-    Attributes
-    ----------
-    device : int
-        Its ordinal.
-    tiles : tuple of Tile
-        Parts of C, in their order; all of K each.
-    steps : tuple of Step
-        What each tile needs, and where.
-    """
+    """What one device computes: tiles of C, all of K each, and what each tile needs."""
 
     device: int
     tiles: tuple[Tile, ...]
@@ -148,20 +110,8 @@ class Share:
 
 
 class Action(NamedTuple):
-    """What the host begins: a copy of a piece to a device, or the kernels of a tile.
-
-    Attributes
-    ----------
-    device, step : int
-        Where, and for which of its tiles.
-    name : str
-        The array of the piece; empty for kernels.
-    piece : int
-        The index of the piece in its panel.
-    source : tuple of int, optional
-        A device that has the piece already, for which of its tiles, and the index there; by
-        default the piece comes from its shard.
-    """
+    """What the host begins: a copy of a piece to a device, or a tile's kernels (no ``name``).
+    ``source`` is (device, tile, piece) if the piece does not come from its shard."""
 
     device: int
     step: int
@@ -172,18 +122,7 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Spread:
-    """A product over devices.
-
-    Attributes
-    ----------
-    shares : tuple of Share
-        One for each device that has work.
-    ends : tuple of float
-        When each of them is expected to end, in seconds.
-    actions : tuple of Action
-        Copies and tiles in the order in which the host begins them; a source is filled before it is
-        copied.
-    """
+    """A product over devices: when each ends, and actions in the host's order."""
 
     shares: tuple[Share, ...]
     ends: tuple[float, ...]
@@ -191,104 +130,44 @@ class Spread:
 
     @property
     def seconds(self) -> float:
-        """The expected time."""
         return max(self.ends)
 
 
-class Extents(NamedTuple):
-    """Of a product; the batch is 1 for matrices."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
-
-    def of(self, axis: str) -> int:
-        """One of them."""
-        return getattr(self, axis)
-
-    def bounds(self, tile: Tile, axis: str) -> tuple[int, int]:
-        """Where a tile begins and ends along an axis."""
-        start, stop, _step = getattr(tile, axis).indices(self.of(axis))
-        return start, stop
-
-    def length(self, tile: Tile, axis: str) -> int:
-        """The extent of a tile."""
-        start, stop = self.bounds(tile, axis)
-        return max(0, stop - start)
-
-
 class Operands(NamedTuple):
-    """Where A, B and C are."""
-
     a: Held
     b: Held
     c: Held
 
 
 class Cost(NamedTuple):
-    """The time of a product, and of parts of it, on one device.
-
-    Attributes
-    ----------
-    seconds : float
-        Of all of it.
-    prepare : float
-        Of each element of A and of B that a part of it reads, whatever it is multiplied with:
-        planes or residues that are made of it. It is in ``seconds`` once.
-    """
+    """The time of a product on one device, which has once what it takes to ``prepare`` each
+    element of A and B that is read (planes, residues)."""
 
     seconds: float
     prepare: float = 0.0
 
     @classmethod
     def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
-        """From the time of all and of half of the columns, of operands of so many elements: what
-        two halves take more is what is made of the first one again."""
+        """From the time of all and of half the columns: halves prepare one operand twice."""
         again = max(0.0, 2 * half - whole)
         return cls(whole, min(again / first, whole / (2 * (first + second))))
 
-    def of(self, extents: Extents, batch: int, m: int, n: int) -> float:
+    def of(self, whole: Tile, tile: Tile) -> float:
         """The time of a part of C."""
-        products = self.seconds - self.prepare * (extents.batch * (extents.m + extents.n)
-                                                  * extents.k)
-        preparing = self.prepare * (batch * (m + n) * extents.k)
-        return products * (batch * m * n) / max(prod(extents[:3]), 1) + preparing
+        products = self.seconds - self.prepare * whole.inputs
+        return products * tile.outputs / max(whole.outputs, 1) + self.prepare * tile.inputs
 
 
 @lru_cache(maxsize=256)
-def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cost,
+def spread(whole: Tile, held: Operands, devices: tuple[int, ...], cost: Cost,
            rate: Callable[[int, int], float], finer: int = 1, slots: int | None = None) -> Spread:
-    """Divide a product among devices so that it is expected to end first.
-
-    Parameters
-    ----------
-    extents : Extents
-        Of the product.
-    held : Operands
-        Where A, B and C are.
-    devices : tuple of int
-        Which may compute.
-    cost : Cost
-        The time on one of them.
-    rate : callable
-        Bytes in a second from a device to another one.
-    finer : int
-        How many times as many tiles as usual: of what has no memory otherwise.
-    slots : int, optional
-        For how many panels of each operand a device has memory at a time; for all by default.
-
-    Examples
-    --------
-    >>> whole = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, 0, 16384),), 2**30) for name in "abc"]
-    >>> found = spread(Extents(1, 16384, 16384, 16384), Operands(*whole), (0, 1), Cost(43e-3), lambda i, j: 390e9)
-    >>> [(share.device, len(share.tiles)) for share in found.shares]
-    [(0, 1), (1, 4)]
-    """
+    """Divide a product among devices so that it is expected to end first."""
+    # ``rate`` is bytes in a second between devices; ``finer`` multiplies the number of tiles,
+    # where memory is short; ``slots`` is the panels of each operand that a device has room for.
     order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
-        product = _Product(extents, held, tuple(order[:count]), cost, rate, slots)
-        for grid in _grids(extents, count) if cost.seconds / count <= least else ():
+        product = _Product(whole, held, tuple(order[:count]), cost, rate, slots)
+        for grid in _grids(whole, count) if cost.seconds / count <= least else ():
             seconds = _divided(product, grid, finer, _CUTS[:1]).seconds
             likely.append((seconds, count, product, grid))
             least = min(least, seconds)
@@ -298,28 +177,26 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cos
 
 
 def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
-    """Devices as the parts of what is divided follow each other; those that hold the most come
-    first."""
+    """Devices in the order of the divided parts; those that hold the most come first."""
     holding = (part.device for one in sorted((held.c, held.a, held.b),
                                              key=lambda one: -len(one.parts))
                for part in one.parts if part.device in devices)
     return [*dict.fromkeys((*holding, *devices))]
 
 
-def _grids(extents: Extents, count: int) -> Iterator[dict[str, int]]:
+def _grids(whole: Tile, count: int) -> Iterator[dict[str, int]]:
     """In how many parts axes are divided, for so many devices."""
-    if extents.batch >= count > 1:
+    batch, m, n, _k = map(len, whole)
+    if batch >= count > 1:
         yield {"batch": count}
     for rows in range(1, count + 1):
-        if count % rows == 0 and rows <= extents.m and count // rows <= extents.n:
+        if count % rows == 0 and rows <= m and count // rows <= n:
             yield {"m": rows, "n": count // rows}
 
 
 @dataclass(frozen=True)
 class _Product:
-    """What is divided, among which devices."""
-
-    extents: Extents
+    whole: Tile
     held: Operands
     devices: tuple[int, ...]
     cost: Cost
@@ -329,44 +206,36 @@ class _Product:
 
     def panels(self, tile: Tile) -> list[Panel]:
         """The panels of A and B that a tile reads, and the one of C that it writes."""
-        bounds = {axis: self.extents.bounds(tile, axis) for axis in Tile._fields}
-        found = []
-        for name, one in zip(AXES, self.held, strict=True):
-            region = [bounds[axis] for axis in one.axes]
-            key = name, *region
-            if key not in self.known:
-                self.known[key] = Panel(
-                    tuple(stop - start for start, stop in region),
-                    tuple(self._piece(name, part, {**bounds, one.axis: (low, high)}, bounds)
-                          for part, low, high in one.met(*bounds[one.axis])), key, None)
-            found.append(self.known[key])
-        return found
+        return [self._panel(name, one.region(tile))
+                for name, one in zip(AXES, self.held, strict=True)]
 
-    def _piece(self, name: str, part: Part, box: Mapping[str, tuple[int, int]],
-               region: Mapping[str, tuple[int, int]]) -> Piece:
-        """The box of a region that a part holds."""
+    def _panel(self, name: str, region: Box) -> Panel:
+        key = name, *region
+        if key not in self.known:
+            shards = range(len(getattr(self.held, name).parts))
+            pieces = (self._piece(name, shard, region) for shard in shards)
+            self.known[key] = Panel(tuple(map(len, region)),
+                                    tuple(piece for piece in pieces if all(piece.key)), key, None)
+        return self.known[key]
+
+    def _piece(self, name: str, shard: int, region: Box) -> Piece:
+        """What a part of an array has of a box of it."""
         one: Held = getattr(self.held, name)
-        inside, within, size = list[slice](), list[slice](), float(one.bytes)
-        for axis in one.axes:
-            (low, high), first = box[axis], part.start * (axis == one.axis)
-            inside.append(slice(low - first, high - first))
-            within.append(slice(low - region[axis][0], high - region[axis][0]))
-            size *= (high - low) / self.extents.of(axis)
-        return Piece(one.parts.index(part), part.device, tuple(inside), tuple(within),
-                     (name, *(box[axis] for axis in one.axes)), size)
+        part = one.parts[shard]
+        own = one.region(self.whole._replace(**{one.axis: part.range}))
+        box = common(own, region)
+        return Piece(shard, part.device, seen_from(box, own), seen_from(box, region), (name, *box),
+                     one.itemsize * prod(map(len, box)))
 
     def missing(self, device: int, tile: Tile) -> dict[str, int]:
-        """The bytes of each array that a tile reads or writes and other devices hold."""
-        return {name: int(sum(piece.bytes for piece in panel.pieces if piece.device != device))
+        """The bytes of each array that a tile needs and other devices hold."""
+        return {name: sum(piece.bytes for piece in panel.pieces if piece.device != device)
                 for name, panel in zip(AXES, self.panels(tile), strict=True)}
 
     def seconds(self, tile: Tile) -> float:
-        """The time of a tile on a device that has all that it needs."""
-        return self.cost.of(self.extents, *(self.extents.length(tile, axis)
-                                            for axis in ("batch", "m", "n"))) + _LAUNCHES
+        return self.cost.of(self.whole, tile) + _LAUNCHES
 
     def steps(self, device: int, tiles: Sequence[Tile]) -> tuple[Step, ...]:
-        """What the tiles of a device need."""
         found: list[list[Panel]] = []
         for panels in zip(*map(self.panels, tiles), strict=True):
             keys: dict[Any, int] = {}
@@ -378,13 +247,10 @@ class _Product:
 
 
 class _Course:
-    """Tiles of all devices while operands arrive and results leave: what is begun, and when it
-    ends.
-
-    A piece comes from its shard or from a device that has it already: over the fastest link, then
-    from the one that has passed it on least. So it leaves its shard, and a group of devices with
-    faster links, once. Only one copy at a time leaves a device by links of one rate.
-    """
+    """Tiles of all devices, operands that arrive and results that leave, in time."""
+    # A piece comes from its shard or a device that has it, over the fastest link, then from the
+    # one that passed it on least: it leaves a group of devices with faster links once. Only one
+    # copy at a time leaves a device by links of one rate.
 
     def __init__(self, product: _Product, cells: Sequence[tuple[Tile, ...]]):
         self.product, self.cells = product, dict(zip(product.devices, cells, strict=True))
@@ -413,7 +279,7 @@ class _Course:
                       tuple(actions))
 
     def _asked(self, device: int) -> Iterator[Action]:
-        """The copies for a tile of a device, then its kernels, tile after tile."""
+        """The copies for a device's tiles, and then their kernels, tile after tile."""
         held = dict[Any, Panel]()
         for i, step in enumerate(self.steps[device]):
             for name, panel in zip(self.names, step, strict=False):
@@ -468,18 +334,18 @@ class _Course:
 
 
 _Way = tuple[str, bool, tuple[int, int], bool]
-"""How parts of C are cut into tiles: along which axis, whether first comes what needs the device's
-own part of an operand, one of :data:`_CUTS`, and whether the last tile is small, too."""
+"""The axis of tiles, if what needs the device's own part comes first, one of :data:`_CUTS`, and if
+the last tile is small."""
 
 
 def _divided(product: _Product, grid: dict[str, int], finer: int,
              cuts: Sequence[tuple[int, int]]) -> Spread:
-    """One way to divide: first equally, then so that devices that wait for others get less."""
+    """One way to divide: first equally, then with less for devices that wait for others."""
     parts = {axis: [1 / count] * count for axis, count in grid.items()}
     axes = [axis for axis, count in grid.items() if count > 1]
     held, best = product.held, None
     ways: list[_Way] = [
-        way for axis in (("batch",) if product.extents.batch > 1 else ("m", "n"))
+        way for axis in (("batch",) if len(product.whole.batch) > 1 else ("m", "n"))
         for way in combinations_of((axis,), {False, any(one.axis == axis and len(one.parts) > 1
                                                         for one in held[:2])}, cuts, (False, True))]
     for _round in range(1 + _ROUNDS if len(axes) == 1 and len(cuts) > 1 else 1):
@@ -505,41 +371,33 @@ def _divided(product: _Product, grid: dict[str, int], finer: int,
 def _cells(product: _Product,
            fractions: dict[str, list[float]]) -> Iterator[tuple[int, Tile]]:
     """The part of each device."""
-    ranges = [_cut(product.extents.of(axis), parts,
-                   _held_cuts(product.held, axis, len(parts), product.devices))
-              for axis, parts in fractions.items()]
-    for device, cell in zip(product.devices, combinations_of(*ranges), strict=True):
-        yield device, Tile(_ALL, _ALL, _ALL, _ALL)._replace(**dict(zip(fractions, cell,
-                                                                       strict=True)))
+    cells = [product.whole]
+    for axis, parts in fractions.items():
+        extent = len(getattr(product.whole, axis))
+        ends = _held_ends(product.held, axis, len(parts), product.devices) or _ends(extent, parts)
+        cells = [part for cell in cells for part in cell.between(axis, ends)]
+    return zip(product.devices, cells, strict=True)
 
 
-def _held_cuts(held: Operands, axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
-    """Where operands or C are divided already, if each of the devices has its part."""
-    return next(([part.stop for part in one.parts[:-1]] for one in held if one.axis == axis
+def _held_ends(held: Operands, axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
+    """Where parts of operands or of C end already, if each of the devices has its own."""
+    return next(([part.range.stop for part in one.parts] for one in held if one.axis == axis
                  and [part.device for part in one.parts] == [*devices[:count]]), None)
 
 
-def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> list[slice]:
-    if cuts is None:
-        cuts, so_far = [], 0.0
-        for fraction in fractions[:-1]:
-            so_far += fraction
-            at = so_far * extent
-            cuts.append(min(extent, round(at / _ROWS) * _ROWS if at >= 4 * _ROWS else round(at)))
-    ends = [0, *cuts, extent]
-    return [slice(i, j) for i, j in pairwise(ends)]
+def _ends(extent: int, fractions: Sequence[float]) -> list[int]:
+    """Where such parts of an extent end."""
+    ends = [part * extent for part in accumulate(fractions)]
+    return [*(min(extent, round(end / _ROWS) * _ROWS if end >= 4 * _ROWS else round(end))
+              for end in ends[:-1]), extent]
 
 
 def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) -> tuple[Tile, ...]:
-    """The part of a device in tiles, so that it is computed while operands arrive and results
-    leave.
-
-    They are few: what an algorithm makes of the operand that they share, planes or residues, is
-    made again for each. The first one needs what is here already, or is small, since nothing is
-    computed before it is there; each of the next is as large as what arrives meanwhile; and the
-    last one is small if C leaves. Devices that need the same panels cut them in the same way.
-    """
-    if not all(product.extents.length(tile, axis) for axis in ("batch", "m", "n")):
+    """The part of a device in tiles, computed while operands arrive and results leave."""
+    # Tiles are few: what is made of the operand that they share is made again for each. The first
+    # needs what is here already, or is small; each of the next is as large as what arrives
+    # meanwhile; the last is small if C leaves. Devices with the same panels cut them alike.
+    if not tile.outputs:
         return ()
     axis, own, (least, growth), leaves = way
     missing = product.missing(device, tile)
@@ -547,46 +405,42 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
     if moves < 2:
         return (tile,)
     if finer > 1:
-        return _finer_tiles(product, tile, axis == "batch", finer)
+        return tuple(_finer_tiles(tile, axis == "batch", finer))
     first, last = _own_first(product, device, tile, axis) if own else ([], tile)
-    count = min(least, moves, product.extents.length(last, axis)
-                // (1 if axis == "batch" else _LEAST_EXTENT))
+    count = min(least, moves, len(getattr(last, axis)) // (1 if axis == "batch" else _LEAST_EXTENT))
     if count < 2:
         return (*first, last)
     arrives = any(missing[name] for name in "ab" if axis in AXES[name])
-    return (*first, *_cut_tile(product, last, axis, _growing(
-        1 / count, growth if arrives else 0, leaves and missing["c"] > 0)))
+    return (*first, *_cut(last, axis, _growing(1 / count, growth if arrives else 0,
+                                               leaves and missing["c"] > 0)))
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
-    """What needs the device's own part of an operand, and the rest: what comes after that part, and
-    then what comes before it."""
+    """What needs the device's own part of an operand, and what comes after it, then before."""
     for one in product.held[:2]:
-        own = [part for part in one.parts if part.device == device]
+        own = [part.range for part in one.parts if part.device == device]
         if one.axis == axis and len(one.parts) > len(own) == 1:
-            start, stop = product.extents.bounds(tile, axis)
-            low, high = max(start, own[0].start), min(stop, own[0].stop)
-            if low < high:
-                *found, last = (tile._replace(**{axis: slice(*part)})
-                                for part in ((low, high), (high, stop), (start, low))
-                                if part[0] < part[1])
+            whole: range = getattr(tile, axis)
+            (here,) = common(own, [whole])
+            if here:
+                ends = here.start - whole.start, here.stop - whole.start, len(whole)
+                before, first, after = tile.between(axis, ends)
+                *found, last = (part for part in (first, after, before) if part.outputs)
                 return found, last
     return [], tile
 
 
-def _finer_tiles(product: _Product, tile: Tile, batch: bool, finer: int) -> tuple[Tile, ...]:
+def _finer_tiles(tile: Tile, batch: bool, finer: int) -> list[Tile]:
     """Many equal tiles along both axes, there and back, so that panels are used again."""
-    found, most = list[Tile](), [1 / (_MOST_TILES * finer)] * (_MOST_TILES * finer)
+    most = [1 / (_MOST_TILES * finer)] * (_MOST_TILES * finer)
     if batch:
-        return tuple(_cut_tile(product, tile, "batch", most))
-    for i, part in enumerate(_cut_tile(product, tile, "n", [1 / finer] * finer)):
-        found += _cut_tile(product, part, "m", most)[::-1 if i % 2 else 1]
-    return tuple(found)
+        return _cut(tile, "batch", most)
+    return back_and_forth([_cut(strip, "m", most)
+                           for strip in _cut(tile, "n", [1 / finer] * finer)])
 
 
 def _growing(least: float, growth: float, leaves: bool) -> list[float]:
-    """The parts of a share that follow each other: the least first if something arrives, and last
-    if something leaves."""
+    """Parts of a share: the least first if something arrives, last if something leaves."""
     last = [least] if leaves else []
     left = 1 - sum(last)
     found: list[float] = []
@@ -597,9 +451,7 @@ def _growing(least: float, growth: float, leaves: bool) -> list[float]:
     return found + last
 
 
-def _cut_tile(product: _Product, tile: Tile, axis: str, fractions: Sequence[float]) -> list[Tile]:
-    """A tile in parts along an axis."""
-    start = getattr(tile, axis).start or 0
-    parts = _cut(product.extents.length(tile, axis), fractions, None)
-    return [tile._replace(**{axis: slice(start + part.start, start + part.stop)})
-            for part in parts if part.stop > part.start]
+def _cut(tile: Tile, axis: str, fractions: Sequence[float]) -> list[Tile]:
+    """A tile in parts along an axis, none of them empty."""
+    ends = _ends(len(getattr(tile, axis)), fractions)
+    return [part for part in tile.between(axis, ends) if getattr(part, axis)]

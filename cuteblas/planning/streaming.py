@@ -1,43 +1,37 @@
-"""How arrays of the host move through a GPU: in which pieces, panels and order. What moves them is
-in ``runtime/ring.py``."""
+"""Pieces, panels and order of host arrays that move through a GPU (by ``runtime/ring.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise, permutations
 from math import ceil, inf, prod
 from typing import NamedTuple
 
-__all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "passing",
-           "schedule"]
+__all__ = ["Box", "Extents", "Schedule", "Tile", "back_and_forth", "boxes", "moved_bytes",
+           "panels_along", "schedule"]
+
+# at least, unless there is less: shorter ones keep kernels and threads waiting
+_PANEL_BYTES = 32 << 20
+_MOST_PANELS = 8
+_BLOCKS, _BLOCK_ROWS = 4, 2048  # of rows and of columns, where computing takes long; and rows of
+                                # each at least
+_SMALL = 1 / 16                 # of an operand: a result that is not worth tiles of its own
+_LONG = 1.3e-11                 # seconds for each byte of A and B: more than half of what it takes
+                                # to move
+_ROWS = 128                     # of which panels have a multiple: a tile of most kernels
+_SHARE = 0.7                    # of the memory, for panels and tiles: kernels want a workspace
+_LEAVES, _AGAIN = 2e-11, 7e-13  # seconds for a byte of C, and of an operand that each tile reads
+_LAUNCHED = 1e-4                # seconds of the host for a tile
 
 Box = tuple[int | slice, ...]
-"""The indices of a part of an array."""
 
 
 def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Box, int]]:
-    """The parts in which an array is moved: each as large as may be, and in a copy of the array in
-    C order without a gap.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        The extents, none of them 0.
-    itemsize, most : int
-        The bytes of an element, and of a part at most; one element always is a part.
-
-    Yields
-    ------
-    tuple, int
-        The part, and the bytes before it in such a copy.
-
-    Examples
-    --------
-    >>> [*boxes((2, 3), 4, 8)]
-    [((0, slice(0, 2, None)), 0), ((0, slice(2, 4, None)), 8), ((1, slice(0, 2, None)), 12), ((1, slice(2, 4, None)), 20)]
-    """
+    """The parts in which an array is moved, as large as may be, and the bytes before each: gapless
+    in a C-order copy."""
+    # ``[*boxes((2, 3), 4, 8)]`` has (0, 0:2) at 0, (0, 2:4) at 8, (1, 0:2) at 12, (1, 2:4) at 20.
     axis, inner = len(shape), itemsize
     while axis and inner * shape[axis - 1] <= most:
         axis -= 1
@@ -58,43 +52,51 @@ def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Bo
 
 # -- products --------------------------------------------------------------------------------------
 class Tile(NamedTuple):
-    """A part of a product: ranges of the outermost batch axis, of rows, of columns and of the
-    sum."""
+    """Ranges of the outermost batch axis, rows, columns and the sum of a product."""
 
-    batch: slice
-    m: slice
-    n: slice
-    k: slice
+    batch: range
+    m: range
+    n: range
+    k: range
+
+    @classmethod
+    def whole(cls, batch: int, m: int, n: int, k: int) -> Tile:
+        """All of a product of these extents."""
+        return cls(range(batch), range(m), range(n), range(k))
+
+    @property
+    def inputs(self) -> int:
+        """Elements of A and of B."""
+        return len(self.batch) * (len(self.m) + len(self.n)) * len(self.k)
+
+    @property
+    def outputs(self) -> int:
+        """Elements of C."""
+        return len(self.batch) * len(self.m) * len(self.n)
+
+    def between(self, axis: str, ends: Sequence[int]) -> list[Tile]:
+        """Parts along an axis, each from the end of the one before; they may be empty."""
+        whole: range = getattr(self, axis)
+        return [self._replace(**{axis: whole[i:j]}) for i, j in pairwise((0, *ends))]
+
+    def parts(self, axis: str, step: int) -> list[Tile]:
+        """Parts of one length along an axis; the last may be shorter."""
+        whole: range = getattr(self, axis)
+        return [self._replace(**{axis: whole[i:i + step]}) for i in range(0, len(whole), step)]
+
+
+def back_and_forth(strips: Sequence[Sequence[Tile]]) -> list[Tile]:
+    """Tiles of strips, every other one reversed, so that what meets there is used again."""
+    return [tile for i, strip in enumerate(strips) for tile in strip[::-1 if i % 2 else 1]]
 
 
 @dataclass(frozen=True)
 class Extents:
-    """A product C = A B of arrays of the host, as far as it decides how it moves.
-
-    Attributes
-    ----------
-    m, n, k : int
-        Rows, columns, and the length of the sum.
-    batch, others : int
-        The extent of the outermost batch axis, and the number of products for each of its indices.
-    a_bytes, b_bytes, c_bytes : int
-        Of an element.
-    a_batch, b_batch : bool
-        Whether the operand has its own elements for each index of the outermost batch axis.
-    shared : bool
-        Whether A and B share memory, which moves once.
-    by_rows : bool
-        Whether rows of C lie together on the host.
-    may_divide_k : bool
-        Whether parts of the sum may be added up.
-    grain : int
-        Panels have a multiple of so many rows or columns, where they have more; 0 for what products
-        of matrices like.
-    seconds : float
-        That the device is expected to compute.
-    a_kept, b_kept : bool
-        Whether the operand is on the device.
-    """
+    """A product C = A B of host arrays, as far as it decides how it moves."""
+    # ``batch`` is the outermost batch axis, ``others`` the products for each of its indices;
+    # ``*_batch``: an operand has its own elements for each. A and B that are ``shared`` move once.
+    # ``by_rows``: rows of C lie together on the host. Panels have multiples of ``grain``. Operands
+    # that are ``*_kept`` are on the device.
 
     m: int
     n: int
@@ -109,273 +111,176 @@ class Extents:
     shared: bool = False
     by_rows: bool = True
     may_divide_k: bool = True
-    grain: int = 0
+    grain: int = field(default_factory=lambda: _ROWS)
     seconds: float = 0.0
     a_kept: bool = False
     b_kept: bool = False
 
     @property
+    def whole(self) -> Tile:
+        """All of it."""
+        return Tile.whole(self.batch, self.m, self.n, self.k)
+
+    @property
     def a(self) -> int:
-        """The bytes of A that move."""
         return 0 if self.a_kept else self.m * self.k * self.a_bytes * self.others * (self.batch if self.a_batch else 1)
 
     @property
     def b(self) -> int:
-        """The bytes of B that move."""
         batch = self.batch if self.b_batch else 1
         return 0 if self.shared or self.b_kept else self.n * self.k * self.b_bytes * self.others * batch
 
     @property
     def c(self) -> int:
-        """The bytes of C."""
         return self.m * self.n * self.c_bytes * self.others * self.batch
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The tiles of a product in their order. The panels of A and B that a tile needs move when they
-    are needed first, some tiles ahead, and stay until the last tile that needs them has been
-    computed, or are given up for others and move again.
-
-    Attributes
-    ----------
-    tiles : tuple of Tile
-        Parts of one sum follow each other.
-    ahead : int
-        For how many tiles after the one that is computed panels are under way.
-    device_bytes : int
-        Of panels and tiles that are on the device at the same time, at most.
-    up, down : int
-        The bytes that move.
-    together : bool
-        Whether A and B, which share memory, move as a whole before the first tile.
-    """
+    """The tiles of a product; panels move some tiles ``ahead``, and stay until their last tile or
+    until given up. Parts of one sum follow each other; ``together``: A and B move as a whole."""
 
     tiles: tuple[Tile, ...]
     ahead: int
-    device_bytes: int
-    up: int
-    down: int
     together: bool = False
 
 
-# at least, unless there is less: shorter ones keep kernels and threads waiting
-_PANEL_BYTES = 32 << 20
-_MOST_PANELS = 8
-_BLOCKS, _BLOCK_ROWS = 4, 2048  # of rows and of columns, where computing takes long; and rows of
-                                # each at least
-_SMALL = 1 / 16                 # of an operand: a result that is not worth tiles of its own
-_LONG = 1.3e-11                 # seconds for each byte of A and B: more than half of what it takes
-                                # to move
-_ROWS = 128                     # of which panels have a multiple: a tile of most kernels
-_SHARE = 0.7                    # of the memory, for panels and tiles: kernels want a workspace
-_LEAVES, _AGAIN = 2e-11, 7e-13  # seconds for a byte of C, and of an operand that each tile reads
-_LAUNCHED = 1e-4                # seconds of the host for a tile
-
-
 def schedule(x: Extents, limit: int) -> Schedule | None:
-    """The tiles of a product that moves the fewest bytes within a limit of device memory; ``None``
-    if there are none.
-
-    What fits is divided so that results come back while operands are still on their way: into
-    panels of rows (or columns, or of the batch), with the other operand on the device from the
-    beginning.
-    """
+    """The tiles that move the fewest bytes within a limit of device memory, or ``None``."""
+    # What fits is divided into panels of rows, columns or the batch, so that results come back
+    # while operands arrive, with the other operand there from the beginning.
     if 2 * (x.a + x.b) + x.c <= limit:                  # some kernels want copies of their operands
-        tiles = _panels(x, _PANEL_BYTES)
-        return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c, x.shared)
+        tiles = _panels(x)
+        return Schedule(tiles, len(tiles), x.shared)
     if x.shared:
         return schedule(replace(x, shared=False), limit)
     if x.batch > 1:
         one = (2 * (x.a // (x.batch if x.a_batch else 1) + x.b // (x.batch if x.b_batch else 1))
                + x.c // x.batch)
-        most = int(limit // (3 * one))
-        if most:
-            tiles = tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, most))
-            return Schedule(tiles, 1, 3 * most * one, x.a + x.b, x.c)
+        if most := int(limit // (3 * one)):
+            return Schedule(tuple(x.whole.parts("batch", most)), 1)
         each = schedule(replace(x, batch=1), limit)
-        return each and replace(each, tiles=tuple(tile._replace(batch=part)
-                                                  for part in parts(x.batch, 1)
-                                                  for tile in each.tiles), ahead=min(each.ahead, 1),
-                                up=x.batch * each.up, down=x.c)
+        return each and Schedule(tuple(tile._replace(batch=part.batch)
+                                       for part in x.whole.parts("batch", 1)
+                                       for tile in each.tiles), min(each.ahead, 1))
     if x.others > 1:
         return None
     if not x.b_bytes:
         return _rows_pass(x, limit)
-    return min((found for found in (_one_stays(x, limit), _sums_stay(x, limit))
-                if found is not None), key=lambda found: found.up, default=None)
-
-
-_ALL = slice(None)
-
-
-def _across(cuts: Iterable[slice], by_rows: bool) -> tuple[Tile, ...]:
-    """Tiles that are whole rows of C, or whole columns."""
-    return tuple(Tile(_ALL, cut, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, cut, _ALL)
-                 for cut in cuts)
-
-
-def parts(extent: int, step: int) -> list[slice]:
-    """An extent in parts of one length; the last may be shorter."""
-    return [slice(i, min(i + step, extent)) for i in range(0, extent, step)]
+    possible = *_one_stays(x, limit), *_sums_stay(x, limit)
+    return Schedule(tuple(min(possible, key=partial(moved_bytes, x))), 1) if possible else None
 
 
 def _step(x: Extents, extent: int, count: float) -> int:
     """The length of so many parts: a multiple of what kernels like, if it is not short."""
-    step, grain = max(1, ceil(extent / max(count, 1))), _grain(x)
-    return min(extent, -(-step // grain) * grain) if step >= grain // 2 else step
-
-
-def _grain(x: Extents) -> int:
-    return x.grain or _ROWS
+    step = max(1, ceil(extent / max(count, 1)))
+    return min(extent, -(-step // x.grain) * x.grain) if step >= x.grain // 2 else step
 
 
 @lru_cache(maxsize=1024)
-def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
-    """The panels of a product that fits: those for operands that move, unless the result is much
-    smaller than what does not."""
+def _panels(x: Extents) -> tuple[Tile, ...]:
+    """The panels of a product that fits, of operands that move unless C is much smaller."""
     if x.a_kept and x.b_kept and x.batch == x.others == 1 and x.seconds:
         return _graded(x)
     if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:
-        return _panels(replace(x, a_kept=False, b_kept=False), least)
+        return _panels(replace(x, a_kept=False, b_kept=False))
     if x.batch > 1 and (x.a_batch or x.b_batch):
         moved = x.c + (x.a if x.a_batch else 0) + (x.b if x.b_batch else 0)
-        count = min(_MOST_PANELS, max(1, moved // least))
-        return tuple(Tile(part, _ALL, _ALL, _ALL)
-                     for part in parts(x.batch, max(1, ceil(x.batch / count))))
+        count = min(_MOST_PANELS, max(1, moved // _PANEL_BYTES))
+        return tuple(x.whole.parts("batch", max(1, ceil(x.batch / count))))
     if x.a and x.b and min(x.m, x.n) >= _BLOCKS * _BLOCK_ROWS and x.seconds > _LONG * (x.a + x.b):
         return _blocks(x)
-    grain = _grain(x)
-    if min(x.m, x.n) < 2 * grain or (not x.a_kept and not x.b_kept and not x.shared
-                                     and max(x.a, x.b) >= 2 * min(x.a, x.b)):
+    if min(x.m, x.n) < 2 * x.grain or (not x.a_kept and not x.b_kept and not x.shared
+                                       and max(x.a, x.b) >= 2 * min(x.a, x.b)):
         # the smaller operand stays: all of it comes first
         by_rows = x.m * x.a_bytes >= x.n * x.b_bytes
     else:
         by_rows = x.by_rows if x.a_kept == x.b_kept else x.b_kept
-    extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
-    count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
-    step = _step(x, extent, count)
-    return _across(parts(extent, step), by_rows)
+    return panels_along(x, by_rows, (x.a if by_rows else x.b) + x.c)
 
 
-def passing(shape: tuple[int, ...], moved: int, by_columns: bool) -> tuple[Tile, ...]:
-    """The tiles of C where panels of one operand pass, as many for every device, and the bytes that
-    move on each."""
-    extent = shape[-1] if by_columns else shape[-2]
-    step = ceil(extent / min(_MOST_PANELS, max(1, moved // _PANEL_BYTES), max(1, extent // _ROWS)))
-    step = -(-step // _ROWS) * _ROWS if step >= _ROWS else step
-    return _across(parts(extent, step), not by_columns)
+def panels_along(x: Extents, by_rows: bool, moved: int) -> tuple[Tile, ...]:
+    """Panels of rows, or of columns, of a product of which so many bytes move."""
+    axis, extent = ("m", x.m) if by_rows else ("n", x.n)
+    count = min(_MOST_PANELS, max(1, moved // _PANEL_BYTES), max(1, extent // x.grain))
+    return tuple(x.whole.parts(axis, _step(x, extent, count)))
 
 
 def _graded(x: Extents) -> tuple[Tile, ...]:
-    """Panels of C where nothing moves up: each leaves while the next one is computed.
-
-    A panel takes as long to compute as the one before takes to leave. So the first panel is the
-    shortest where leaving takes longer, and the last one where computing does.
-    """
+    """Panels of C where nothing moves up: each leaves while the next one is computed."""
+    # A panel takes as long to compute as the one before takes to leave: the first is the shortest
+    # where leaving takes longer, the last where computing does.
     extent, other = (x.m, x.n * x.b_bytes) if x.by_rows else (x.n, x.m * x.a_bytes)
-    leaving, again, grain = x.c * _LEAVES, max(_LAUNCHED, other * x.k * _AGAIN), _grain(x)
-    best, found = inf, [_ALL]
-    for count in range(1, 1 + min(_MOST_PANELS, max(1, extent // grain))):
+    leaving, again = x.c * _LEAVES, max(_LAUNCHED, other * x.k * _AGAIN)
+    best, found = inf, [extent]
+    for count in range(1, 1 + min(_MOST_PANELS, max(1, extent // x.grain))):
         shares = [(leaving / x.seconds) ** i for i in range(count)]
-        ends = [extent * sum(shares[:i + 1]) / sum(shares) for i in range(count)]
-        ends = [0, *(round(end / grain) * grain for end in ends[:-1]), extent]
+        *before, whole = accumulate(shares)
+        ends = [*(round(extent * end / whole / x.grain) * x.grain for end in before), extent]
         computed = left = 0.0
-        for start, end in pairwise(ends):
+        for start, end in pairwise((0, *ends)):
             computed += again + x.seconds * (end - start) / extent
             left = max(left, computed) + leaving * (end - start) / extent
-        if left < best and all(start < end for start, end in pairwise(ends)):
-            best, found = left, [slice(*ends) for ends in pairwise(ends)]
-    return _across(found, x.by_rows)
+        if left < best and all(start < end for start, end in pairwise((0, *ends))):
+            best, found = left, ends
+    return tuple(x.whole.between("m" if x.by_rows else "n", found))
 
 
 def _blocks(x: Extents) -> tuple[Tile, ...]:
-    """Blocks of C in the order in which what they need arrives, rows of A and columns of B in
-    turns: with panels of rows alone, nothing is computed before all of B is there."""
-    rows, columns = (parts(extent, _step(x, extent, _BLOCKS)) for extent in (x.m, x.n))
-    order = sorted(((i, j) for i in range(len(rows)) for j in range(len(columns))),
-                   key=lambda at: (max(at), at[1], at[0]))
-    return tuple(Tile(_ALL, rows[i], columns[j], _ALL) for i, j in order)
+    """Blocks of C as what they need arrives, rows of A and columns of B in turns."""
+    # With panels of rows alone, nothing is computed before all of B is there.
+    tiles = {(i, j): tile for i, rows in enumerate(x.whole.parts("m", _step(x, x.m, _BLOCKS)))
+             for j, tile in enumerate(rows.parts("n", _step(x, x.n, _BLOCKS)))}
+    return tuple(tiles[at] for at in sorted(tiles, key=lambda at: (max(at), at[1], at[0])))
 
 
 def _rows_pass(x: Extents, limit: int) -> Schedule | None:
     """Rows of A become rows of C: three panels of both are on their way at once."""
     most = int(limit * _SHARE / (3 * (x.a_bytes + x.c_bytes)))
-    if not most:
-        return None
-    tiles = _across(parts(x.m, _step(x, x.m, ceil(x.m / most))), True)
-    return Schedule(tiles, 1, 3 * most * (x.a_bytes + x.c_bytes), x.a, x.c)
+    return Schedule(tuple(x.whole.parts("m", _step(x, x.m, ceil(x.m / most)))), 1) if most else None
 
 
-def _one_stays(x: Extents, limit: int) -> Schedule | None:
-    """A panel of one operand stays while the other one passes, in one direction and then in the
-    other, so that what is there at the end of a pass is used by the next one, too. The panels that
-    stay are two, since the next is on its way."""
-    found = []
-    grain = _grain(x)
-    for rows_stay in (True, False):
-        (stay, stays_bytes), (passing, passes_bytes) = \
-            ((x.m, x.a_bytes), (x.n, x.b_bytes))[::1 if rows_stay else -1]
-        room = int(limit * _SHARE)
-        passes = min(passing, max(grain, int(room / 12 / (x.k * passes_bytes)) // grain * grain))
+def _one_stays(x: Extents, limit: int) -> Iterator[list[Tile]]:
+    """A panel of one operand stays while the other passes, there and back."""
+    # So the end of a pass is used by the next one. Two panels stay: the next is on its way.
+    room, sides = int(limit * _SHARE), (("m", x.m, x.a_bytes), ("n", x.n, x.b_bytes))
+    for (stay, extent, stays_bytes), (passing, other, passes_bytes) in permutations(sides):
+        most = int(room / 12 / (x.k * passes_bytes))
+        passes = min(other, max(x.grain, most // x.grain * x.grain))
         left = room - 3 * passes * x.k * passes_bytes
         stays = int(left / (2 * x.k * stays_bytes + 3 * passes * x.c_bytes))
-        stays = min(stay, stays // grain * grain if stays >= grain else stays)
+        stays = min(extent, stays // x.grain * x.grain if stays >= x.grain else stays)
         if stays < 1:
             continue
-        if stays < stay:
-            count = ceil(stay / stays)
-            stays = _step(x, stay, count) if stays >= grain else ceil(stay / count)
-        tiles = []
-        for i, outer in enumerate(parts(stay, stays)):
-            inner = parts(passing, passes)
-            for part in inner if i % 2 == 0 else reversed(inner):
-                tiles.append(Tile(_ALL, outer, part, _ALL) if rows_stay
-                             else Tile(_ALL, part, outer, _ALL))
-        used = (2 * stays * stays_bytes + 3 * passes
-                * passes_bytes) * x.k + 3 * stays * passes * x.c_bytes
-        found.append(_counted(x, tiles, 1, used))
-    return min(found, key=lambda each: each.up, default=None)
+        if stays < extent:
+            count = ceil(extent / stays)
+            stays = _step(x, extent, count) if stays >= x.grain else ceil(extent / count)
+        yield back_and_forth([part.parts(passing, passes) for part in x.whole.parts(stay, stays)])
 
 
-def _sums_stay(x: Extents, limit: int) -> Schedule | None:
+def _sums_stay(x: Extents, limit: int) -> Iterator[list[Tile]]:
     """A tile of C stays while its sum is made of parts."""
     if not x.may_divide_k:
-        return None
+        return
     room = int(limit * _SHARE)
     item = max(x.c_bytes, 4)
     side = int((0.8 * room / (2 * item)) ** 0.5) // _ROWS * _ROWS or _ROWS
     mt, nt = (_step(x, extent, ceil(extent / min(extent, side))) for extent in (x.m, x.n))
-    sums, panels = 2 * mt * nt * item, 3 * (mt * x.a_bytes + nt * x.b_bytes)
-    kt = int((room - sums) / panels)
+    kt = int((room - 2 * mt * nt * item) / (3 * (mt * x.a_bytes + nt * x.b_bytes)))
     if kt < 1:
-        return None
-    kt = _step(x, x.k, ceil(x.k / min(x.k, kt))) if kt < x.k else x.k
-    tiles = []
-    for i, rows in enumerate(parts(x.m, mt)):
-        across = parts(x.n, nt)
-        for columns in across if i % 2 == 0 else reversed(across):
-            tiles += [Tile(_ALL, rows, columns, part) for part in parts(x.k, kt)]
-    return _counted(x, tiles, 1, kt * panels + sums)
+        return
+    kt = _step(x, x.k, ceil(x.k / kt)) if kt < x.k else x.k
+    of_c = back_and_forth([rows.parts("n", nt) for rows in x.whole.parts("m", mt)])
+    yield [part for tile in of_c for part in tile.parts("k", kt)]
 
 
-def _counted(x: Extents, tiles: Sequence[Tile], ahead: int, used: int) -> Schedule:
-    """The schedule with the bytes that move if a panel is given up as soon as the tiles ahead do
-    not need it."""
-    up = 0
-    for operand, item in (("a", x.a_bytes), ("b", x.b_bytes)):
-        keys = [panel_of(operand, tile) for tile in tiles]
-        for i, (tile, key) in enumerate(zip(tiles, keys, strict=True)):
-            if key not in keys[max(0, i - 1):i]:
-                across, extent = (tile.m, x.m) if operand == "a" else (tile.n, x.n)
-                up += _length(across, extent) * _length(tile.k, x.k) * item
-    return Schedule(tuple(tiles), ahead, used, up, x.c)
-
-
-def panel_of(operand: str, tile: Tile) -> tuple[slice, ...]:
-    """The part of an operand that a tile needs."""
-    return (tile.batch, tile.m, tile.k) if operand == "a" else (tile.batch, tile.k, tile.n)
-
-
-def _length(part: slice, extent: int) -> int:
-    return len(range(*part.indices(extent)))
+def moved_bytes(x: Extents, tiles: Sequence[Tile]) -> int:
+    """The bytes of A and B, if a panel is given up as soon as the next tile does not need it."""
+    total = 0
+    for axis, item in (("m", x.a_bytes), ("n", x.b_bytes)):
+        before = None
+        for tile in tiles:
+            panel = getattr(tile, axis), tile.k
+            total += (panel != before) * len(panel[0]) * len(panel[1]) * item
+            before = panel
+    return total

@@ -1,8 +1,4 @@
-"""Named kernels: what ``variant=`` chooses instead of planning's own choice.
-
-A variant is a family from which planning chooses, or one kernel of the documents that this project
-grew from. It plans a problem or refuses it in one sentence.
-"""
+"""Named kernels: what ``variant=`` chooses instead of planning's own choice."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ from typing import Any, Literal
 
 from .plan import Plan
 from .problem import DeviceInfo
-
-__all__ = ["CHOSEN", "Variant", "variant", "variants"]
 
 CHOSEN = "planning chooses it"
 """The source of a variant that calls without ``variant=`` run."""
@@ -32,26 +26,8 @@ _MODULES: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A named kernel.
-
-    Attributes
-    ----------
-    name : str
-        What ``variant=`` takes.
-    operation : {"gemm", "copy", "contraction"}
-        What it computes: matrix products, copies and transposes, or tensor contractions.
-    source : str
-        The document and section that describes it.
-    summary : str
-        One line: what it shows.
-    arch : str
-        The oldest architecture that runs it; a trailing ``a`` means this architecture alone.
-    plan : callable
-        From a problem and a device to a plan. It raises a :class:`ValueError` with one sentence for
-        a problem that the kernel does not take.
-    example : problem, optional
-        A problem to show it with; by default the usual one of its operation.
-    """
+    """A family, or one kernel of a document. ``source`` is the document's section; ``arch`` is the
+    oldest architecture, alone if it ends in ``a``; ``plan`` raises ValueError with a sentence."""
 
     name: str
     operation: Literal["gemm", "copy", "contraction"]
@@ -64,7 +40,6 @@ class Variant:
 
 @cache
 def variants() -> dict[str, Variant]:
-    """All named kernels, by name."""
     found: dict[str, Variant] = {}
     for module in _MODULES:
         for v in import_module(f"{__package__}.{module}").VARIANTS:
@@ -75,7 +50,6 @@ def variants() -> dict[str, Variant]:
 
 
 def variant(name: str, *operations: str) -> Variant:
-    """The named kernel for one of some operations."""
     known = [v.name for v in variants().values() if v.operation in operations]
     if name not in known:
         raise ValueError(

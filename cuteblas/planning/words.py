@@ -21,8 +21,6 @@ from .problem import (
     is_measured,
 )
 
-__all__ = ["kernel_words", "plan_rows", "time_words"]
-
 _FAMILIES = {
     "gemm_simt": "fused multiply-adds",
     "gemm_batched": "fused multiply-adds, many matrices in a block",
@@ -63,7 +61,6 @@ def kernel_words(plan: Plan) -> str:
 
 
 def _multiplied(plan: Plan, problem: GemmProblem | ContractionProblem) -> str:
-    """What multiplies."""
     form = getattr(plan.config, "format", "")
     by = _FAMILIES.get(plan.family, plan.family).format(products="six" if form == "bf16x6"
                                                         else "three")
@@ -83,7 +80,6 @@ def _device(plan: Plan) -> str:
 
 
 def time_words(plan: Plan, expected: Estimate) -> str:
-    """The expected time, what bounds it, and the floor where that does."""
     if plan.family == "nothing":
         return "none"
     least = f"no kernel takes less than {duration(expected.floor.seconds)}"
@@ -94,7 +90,6 @@ def time_words(plan: Plan, expected: Estimate) -> str:
 
 
 def _work_rows(plan: Plan) -> list[tuple[str, str]]:
-    """The work, and the floor with its parts."""
     floor = estimate(plan).floor
     return [
         (

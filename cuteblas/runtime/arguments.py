@@ -1,5 +1,4 @@
-"""Kernel arguments in C memory, laid out once so that a launch only writes the addresses that
-change."""
+"""Kernel arguments in C memory: a launch only writes the addresses that change."""
 
 from __future__ import annotations
 
@@ -22,19 +21,16 @@ MapEncoder = Callable[[int], EncodedTensorMap]
 _ADDRESS = ctypes.c_uint64
 _TENSOR_MAPS_KEPT = 16
 SCALARS = 1 << 62
-"""In the place of the roles of numbers."""
+"""The bit of numbers, beside those of roles."""
 
 
 def _c_type(dtype: DType) -> Any:
-    """The type of ctypes for a value in C memory."""
     if dtype.is_complex:
         return 2 * _c_type(dtype.part)
     return getattr(ctypes, f"c_{dtype.ctype if dtype.kind == 'f' else dtype.name}")
 
 
 class _Scalar:
-    """One scalar parameter in C memory."""
-
     def __init__(self, param: Param):
         try:
             self.cell = _c_type(param.dtype)()
@@ -54,7 +50,7 @@ class _Scalar:
             self.cell.value = self.python_type(value)
 
     def store_constant(self, value: Any) -> None:
-        """Store a number of the plan, which an integer parameter must hold exactly."""
+        """Store a plan's number, which an integer parameter must hold exactly."""
         self.store(value)
         if self.python_type is int and self.cell.value != value:
             raise OverflowError(
@@ -63,31 +59,12 @@ class _Scalar:
 
 
 class ArgumentBlock:
-    """The arguments of all launches of a plan, for one thread at a time.
-
-    The driver takes an array of pointers to the arguments. An unshifted address is stored once,
-    however many parameters point to it, so that :meth:`write` is one assignment for a launch
-    without tensor maps. Of anything else it writes what has changed. Tensor maps are encoded when
-    an address is new, and the latest few are kept.
-
-    Parameters
-    ----------
-    launches : sequence of Launch
-        The launches of the plan.
-    roles : sequence of str
-        Names of the addresses that :meth:`write` receives, in that order.
-    map_encoder : callable
-        :func:`~cuteblas.runtime.tensor_maps.tensor_map_encoder`.
-
-    Attributes
-    ----------
-    parameters : tuple of int
-        For each launch, the address of its array of pointers (``kernelParams`` of
-        ``cuLaunchKernel``).
-    reads : tuple of int
-        For each launch what its arguments depend on: a bit for each role, by its position, and
-        :data:`SCALARS` for numbers.
-    """
+    """The arguments of all launches of a plan, for one thread at a time."""
+    # The driver takes an array of pointers to arguments, ``parameters`` for each launch. An
+    # unshifted address is stored once for all pointers, so that :meth:`write` is one assignment
+    # without tensor maps. Tensor maps are encoded for new addresses; the latest few are kept.
+    # ``reads`` has, for each launch, a bit for each role that it depends on, and :data:`SCALARS`
+    # for numbers.
 
     def __init__(self, launches: Sequence[Any], roles: Sequence[str],
                  map_encoder: Callable[[TensorMapSpec], MapEncoder]):
@@ -108,22 +85,7 @@ class ArgumentBlock:
 
     def write(self, addresses: Sequence[int], alpha: complex = 1.0, beta: complex = 0.0,
               numbers: Mapping[str, complex] | None = None) -> int:
-        """Fill in what a call supplies.
-
-        Parameters
-        ----------
-        addresses : sequence of int
-            Device addresses in the order of the roles.
-        alpha, beta : number
-            The scalars.
-        numbers : mapping of str to number, optional
-            Those of further roles.
-
-        Returns
-        -------
-        int
-            What may have changed since the last time, as bits of :attr:`reads`.
-        """
+        """Fill in what a call supplies; return what may have changed, as bits of :attr:`reads`."""
         changed = 0
         if self._scalars:
             changed = SCALARS
@@ -154,11 +116,9 @@ class ArgumentBlock:
         return changed
 
     def forget(self) -> None:
-        """Let the next call write everything."""
         self._written = None
 
     def _read_by(self, launch: Any) -> int:
-        """What the arguments of a launch depend on."""
         roles = {argument.role for argument in launch.arguments if argument.role is not None}
         bits = 0
         for role in roles:
@@ -166,7 +126,6 @@ class ArgumentBlock:
         return bits
 
     def _point(self, launch: Any) -> ctypes.Array[ctypes.c_void_p]:
-        """The array of pointers to the arguments of one launch."""
         params, arguments = launch.kernel.params, launch.arguments
         if len(params) != len(arguments):
             raise ValueError(
@@ -180,8 +139,7 @@ class ArgumentBlock:
 
     def _place(self, param: Param, argument: Argument, pointers: ctypes.Array[ctypes.c_void_p],
                index: int) -> int | None:
-        """Address of the memory of one argument; ``None`` for a tensor map, to which each call
-        points anew."""
+        """Address of an argument's memory; ``None`` for a tensor map, pointed to by each call."""
         if (param.kind == "tensor_map") != (argument.tensor_map is not None):
             raise ValueError(
                 f"kernel parameter {param.name} is a {param.kind}, but the plan's argument is {argument}"

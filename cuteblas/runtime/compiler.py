@@ -1,5 +1,4 @@
-"""From the source of a kernel to a cubin, by NVRTC and the cache on disk. No GPU and no driver are
-needed."""
+"""From a kernel's source to a cubin, by NVRTC and the cache on disk, without GPU or driver."""
 
 from __future__ import annotations
 
@@ -22,7 +21,6 @@ _OPTIONS = {"std": "c++17", "ftz": False, "prec_div": True, "prec_sqrt": True, "
 
 @cache
 def _nvrtc() -> tuple[str, tuple[int, ...]]:
-    """Version of NVRTC and the architectures it knows."""
     nvrtc = require("cuda.bindings.nvrtc")
     try:
         _, major, minor = nvrtc.nvrtcVersion()
@@ -73,14 +71,12 @@ def supported_architectures() -> tuple[str, ...]:
 
 
 def cubin_name(kernel: GeneratedKernel, arch: str) -> str:
-    """The name of a kernel's cubin in the cache: of its source, the options, the architecture and
-    the compiler's version."""
+    """A kernel's file in the cache, by its source, options, architecture and compiler version."""
     what = kernel.name, arch, kernel.assembler, _OPTIONS, compiler_version()
     return hashlib.sha256(f"{what!r}\n{kernel.cuda_source}".encode()).hexdigest()
 
 
 def is_compiled(kernel: GeneratedKernel, arch: str) -> bool:
-    """Whether the cache has a kernel's cubin."""
     return find("entries", cubin_name(kernel, arch)) is not None
 
 

@@ -1,5 +1,4 @@
-"""The numbers of planners that ``python -m cuteblas calibrate`` wrote for a card of this
-machine."""
+"""The numbers of planners that ``python -m cuteblas calibrate`` wrote on this machine."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ __all__ = ["HOST", "costs_file", "host_costs", "own_costs"]
 
 
 def own_costs(device: str) -> Costs | None:
-    """The numbers measured on a card of that name here; ``None`` without a file and, with a
-    warning, if it cannot be used."""
+    """The numbers measured on such a card; ``None`` without a file or, warned of, a bad one."""
     try:
         file = costs_file(device)
         costs = costs_from(file.read_text(encoding="utf-8"), str(file))
@@ -34,8 +32,7 @@ def own_costs(device: str) -> Costs | None:
 
 
 def host_costs() -> hosts.HostCosts:
-    """The numbers measured on this host; those of cuteblas without a file and, with a warning, if
-    it cannot be used."""
+    """The numbers measured on this host; the shipped ones without a file, or with a bad one."""
     try:
         file = costs_file(HOST)
         return hosts.host_costs_from(file.read_text(encoding="utf-8"), str(file))

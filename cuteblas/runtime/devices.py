@@ -1,10 +1,10 @@
-"""The devices of this machine. Nothing here allocates device memory, and CuPy is imported by the
-first query only."""
+"""The devices of this machine, without device memory; the first query imports CuPy."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
 __all__ = ["available", "capturing", "create_context", "device_info", "is_captured",
-           "load_compiler", "require_gpu", "start_driver", "why_unavailable"]
+           "load_libraries", "require_gpu", "start_driver", "why_unavailable"]
 
 
 def why_unavailable() -> str | None:
@@ -64,7 +64,6 @@ def _why_unavailable() -> str | None:
 
 
 def require_gpu(what: str) -> None:
-    """Refuse what needs a GPU where there is none."""
     if (reason := why_unavailable()) is not None:
         raise MissingDependency(f"{what} cannot work here: {reason}")
 
@@ -86,35 +85,38 @@ def available() -> bool:
 
 
 def start_driver() -> None:
-    """Initialise the driver. An import in another thread would wait for the tenth of a second that
-    this takes, and hold the interpreter's lock meanwhile."""
+    """Initialise the driver, before an import would hold the interpreter's lock meanwhile."""
+    # To look up a function would, too.
     with suppress(DriverError):
-        driver_function("cuInit", ctypes.c_uint)(0)
+        start, *_ = _starting_functions()
+        start(0)
 
 
-def load_compiler() -> None:
-    """Load NVRTC, if it is an installed package, before CuPy's import does by ``ctypes``, which
-    would keep the interpreter meanwhile. Its built-in functions come first: a library without a
-    run path (13.0) finds them by name only where they are loaded already."""
+@cache
+def _starting_functions() -> list[Callable[..., int]]:
+    out, index = ctypes.c_void_p, ctypes.c_int
+    return [driver_function("cuInit", ctypes.c_uint), driver_function("cuDeviceGet", out, index),
+            driver_function("cuDevicePrimaryCtxRetain", out, index)]
+
+
+def load_libraries() -> None:
+    """Load cuBLAS and NVRTC before CuPy's import does, which would hold the interpreter's lock."""
+    # Built-in functions first: a library without a run path (13.0) finds them where they are loaded.
     found = find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
-        for name in "libnvrtc-builtins.so.*", "libnvrtc.so.*":
-            for file in Path(folder).glob(f"*/lib/{name}"):
+        for name in "cublasLt", "nvrtc-builtins", "nvrtc":
+            for file in Path(folder).glob(f"*/lib/lib{name}.so.*"):
                 with suppress(AttributeError):              # of other systems than Linux
                     ctypes.CDLL(None).dlopen(os.fsencode(file), os.RTLD_NOW)
 
 
 def create_context() -> None:
-    """Create the context of the first device, which takes a tenth of a second: by the driver
-    itself, so that CuPy is imported meanwhile. Whatever it refuses, CuPy finds out in its own
-    words."""
+    """Create the first device's context by the driver, while CuPy is imported."""
     with suppress(DriverError):
+        _, get, retain = _starting_functions()
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        out = ctypes.c_void_p
-        if not driver_function("cuDeviceGet", out, ctypes.c_int)(ctypes.byref(device), 0):
-            driver_function("cuDevicePrimaryCtxRetain", out, ctypes.c_int)(
-                ctypes.byref(context), device
-            )
+        if not get(ctypes.byref(device), 0):
+            retain(ctypes.byref(context), device)
 
 
 def device_info(ordinal: int | None = None) -> DeviceInfo:

@@ -1,8 +1,4 @@
-"""Functions of the CUDA driver that CuPy does not have, by ctypes.
-
-``cuda.bindings`` has them all, but it takes longer to import than all else that a process needs
-which compiles nothing.
-"""
+"""Driver functions that CuPy lacks, by ctypes: ``cuda.bindings`` takes long to import."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from .errors import DriverError, check, require
 __all__ = ["LIBRARIES", "check_status", "driver_function"]
 
 LIBRARIES = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
-"""The driver's library by platform."""
 
 
 @cache
@@ -32,6 +27,5 @@ def driver_function(name: str, *types: Any) -> Callable[..., int]:
 
 
 def check_status(status: int, what: str) -> None:
-    """Refuse a status that is not success."""
     if status:
         check((require("cuda.bindings.driver").CUresult(status),), what)

@@ -80,7 +80,6 @@ class CompileError(RuntimeError):
 
 
 def require(module: str) -> ModuleType:
-    """Import an optional dependency."""
     try:
         with _importing:
             found = importlib.import_module(module)
@@ -100,15 +99,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def check(result: tuple, what: str) -> Any:
-    """The first value of a ``cuda.bindings.driver`` call; ``None`` if it has none.
-
-    Parameters
-    ----------
-    result : tuple
-        The status, then the values.
-    what : str
-        What was attempted, for the message.
-    """
+    """The first value of a ``cuda.bindings.driver`` call; ``None`` if it has none."""
     status, *values = result
     if status:
         driver = require("cuda.bindings.driver")

@@ -29,7 +29,6 @@ _MOST_STREAMS = 8                  # that have one
 
 
 def check_launch(launch: Launch, device: DeviceInfo) -> None:
-    """Refuse a launch that the device cannot make."""
     kernel, (x, y, z) = launch.kernel, launch.grid
     if not (1 <= x < 2**31 and 1 <= y < 2**16 and 1 <= z < 2**16):
         raise ValueError(
@@ -66,8 +65,7 @@ class PlanRecord(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """One launch: what launches it, the function, blocks along x, y, z, threads of a block, shared
-    bytes and ``kernelParams``."""
+    """One launch: its launcher, function, blocks, threads, shared bytes and ``kernelParams``."""
 
     launch_kernel: Callable[..., Any]
     function: int
@@ -80,7 +78,7 @@ class _Call(NamedTuple):
 
 
 class _OnStream:
-    """Several launches on one stream: as they are at first, and as a graph from some call on."""
+    """Several launches on one stream, as a graph from some call on."""
 
     __slots__ = ("arguments", "calls", "graph", "times", "updates")
 
@@ -198,7 +196,7 @@ class Executor:
 
     def _on_stream(self, addresses: Sequence[int], stream: int, alpha: complex, beta: complex,
                    numbers: Mapping[str, complex] | None) -> bool:
-        """Put several launches on a stream as a graph; whether that was done."""
+        """Put several launches on a stream as a graph, and say whether that was done."""
         here = self._streams.pop(stream, None)          # no other thread has it now
         if here is None:
             if stream in self._known_streams or len(self._known_streams) >= _MOST_STREAMS:
@@ -236,7 +234,6 @@ class Executor:
         return True
 
     def _new_block(self) -> tuple[ArgumentBlock, tuple[_Call, ...]]:
-        """An argument block and the calls that use it."""
         arguments = ArgumentBlock(self.plan.launches, self._roles, tensor_map_encoder)
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
 

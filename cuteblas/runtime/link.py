@@ -1,5 +1,4 @@
-"""The link between the memory of the host and that of one GPU: streams, events and pinned memory,
-by CuPy."""
+"""The link between the host's memory and one GPU's: streams, events and pinned memory, by CuPy."""
 
 from __future__ import annotations
 
@@ -19,16 +18,15 @@ __all__ = ["Driver", "Link", "check_copy"]
 
 
 class Driver(ctypes.Structure):
-    """Functions of the driver, and what they work on, for threads that are not Python's."""
+    """Driver functions and their arguments for threads that are not Python's."""
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("enter", "copy", "record", "query",
                                                           "context", "up", "down"))
 
 
 def _loaded_driver() -> ctypes.PyDLL | None:
-    """The driver; ``None`` where it is not found in this way. Its functions take a microsecond or
-    two. They are called without giving the interpreter's lock away: a thread that gives it away
-    gets it back when all others that wait for it have had it, each woken by the system."""
+    """The driver as a PyDLL, or ``None``: its short calls keep the interpreter's lock, which a
+    thread that gives it away gets back late."""
     try:
         library = ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -41,7 +39,6 @@ def _loaded_driver() -> ctypes.PyDLL | None:
 
 
 def check_copy(status: int) -> None:
-    """Raise an error if the driver refused a copy."""
     if status:
         raise DriverError(
             f"the CUDA driver refused a copy between host and device: CUresult {status}"
@@ -52,23 +49,13 @@ _PCI = Path("/sys/bus/pci/devices")
 
 
 def processors_in(text: str) -> set[int]:
-    """Those of a list as Linux writes it: ``0-3,8``."""
+    """Processors of a list as Linux writes it: ``0-3,8``."""
     ends = (part.split("-") for part in text.strip().split(","))
     return {each for first, *last in ends for each in range(int(first), int([first, *last][-1]) + 1)}
 
 
 class Link:
-    """Copies in both directions and kernels, each on a stream of its own, so that all three run at
-    the same time.
-
-    It makes all calls to CUDA of the engine for NumPy arrays, besides CuPy's arrays, so that tests
-    can replace it.
-
-    Parameters
-    ----------
-    ordinal : int
-        The device.
-    """
+    """Copies in both directions and kernels on three streams; tests replace it."""
 
     def __init__(self, ordinal: int):
         self.ordinal = ordinal
@@ -90,7 +77,7 @@ class Link:
         return self._runtime.pointerGetAttributes(address).type == self._runtime.memoryTypeHost
 
     def free_bytes(self) -> int:
-        """Device memory that can be allocated: what the driver has, and what CuPy's pool keeps."""
+        """Device memory that can be allocated: the driver's and that of CuPy's pool."""
         free, _total = self._runtime.memGetInfo()
         return free + self._cupy.get_default_memory_pool().free_bytes()
 
@@ -101,8 +88,7 @@ class Link:
 
     @contextmanager
     def nearby(self) -> Iterator[None]:
-        """Let this thread run on the processors that are nearest to the device: threads that it
-        begins and memory that it touches first stay there."""
+        """Let this thread, and those it begins, run on the processors nearest to the device."""
         try:
             before = os.sched_getaffinity(0)
             name = self._runtime.deviceGetPCIBusId(self.ordinal).lower()
@@ -124,13 +110,11 @@ class Link:
         return self._compute
 
     def event(self, block: bool = True) -> Any:
-        """A new event. Waiting for it leaves the processor to other threads; it can also be
-        queried."""
+        """A new event; with ``block``, waiting leaves the processor to others."""
         return self._cupy.cuda.Event(block=block, disable_timing=True)
 
     def driver(self) -> Driver | None:
-        """What threads call that are not Python's; ``None`` where the driver is not found in this
-        way."""
+        """What threads call that are not Python's; ``None`` without a driver."""
         if self._driver is None:
             return None
         library, context = self._driver, ctypes.c_void_p()
@@ -142,19 +126,15 @@ class Link:
         return Driver(*calls, context, self._up.ptr, self._down.ptr)
 
     def uploads_follow_kernels(self) -> None:
-        """Let uploads from now on begin when the kernels that were launched have ended."""
         self._up.wait_event(self._compute.record())
 
     def kernels_follow_uploads(self) -> None:
-        """Let kernels from now on begin when the uploads have ended."""
         self._compute.wait_event(self._up.record())
 
     def downloads_follow_kernels(self) -> None:
-        """Let downloads from now on begin when the kernels that were launched have ended."""
         self._down.wait_event(self._compute.record())
 
     def launched(self) -> Any:
-        """An event after the kernels that were launched."""
         return self._compute.record(self.event())
 
     def upload(self, address: int, source: int, nbytes: int, done: Any = None) -> None:
@@ -177,13 +157,12 @@ class Link:
             check_copy(self._driver.cuEventRecord(done.ptr, stream.ptr))
 
     def copy_up(self, address: int, source: int, nbytes: int) -> None:
-        """Copy after the kernels that were launched, before those that follow; pageable memory may
-        be written then."""
+        """Copy in the order of kernels; pageable memory may be written when this returns."""
         self._runtime.memcpyAsync(address, source, nbytes, self._runtime.memcpyHostToDevice,
                                   self._compute.ptr)
 
     def copy_down(self, target: int, address: int, nbytes: int) -> None:
-        """Copy what the kernels that were launched have made, by :meth:`await_kernels`."""
+        """Begin to copy what launched kernels make, until :meth:`await_kernels`."""
         self._runtime.memcpyAsync(target, address, nbytes, self._runtime.memcpyDeviceToHost,
                                   self._compute.ptr)
 
@@ -192,15 +171,12 @@ class Link:
         self._compute.synchronize()
 
     def wait(self, done: Any) -> None:
-        """Wait for what comes before an event."""
         if self._driver is None or self._driver.cuEventQuery(done.ptr):
             done.synchronize()
 
     def await_downloads(self) -> None:
-        """Wait for all downloads that have begun."""
         self._down.synchronize()
 
     def synchronize(self) -> None:
-        """Wait for all that has begun."""
         for stream in (self._up, self._compute, self._down):
             stream.synchronize()

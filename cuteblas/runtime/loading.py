@@ -27,8 +27,7 @@ _FIRST_WITH_FUNC_LOAD = 12040
 
 
 class KernelRecord(NamedTuple):
-    """What loading and launches need of a :class:`~cuteblas.codegen.kernel.GeneratedKernel` of
-    another process; ``cubin`` is its machine code's name in the cache."""
+    """What loads a kernel of another process; ``cubin`` is its file's name in the cache."""
 
     name: str
     threads: int
@@ -40,8 +39,7 @@ class KernelRecord(NamedTuple):
 
 
 class LoadedKernel(NamedTuple):
-    """A kernel on a device: the driver's ``CUfunction`` as an integer, and the object that keeps it
-    loaded."""
+    """A kernel on a device: the ``CUfunction`` as an integer, and what keeps it loaded."""
 
     function: int
     owner: object
@@ -52,8 +50,7 @@ _loaded: dict[tuple[str, str, str, int], LoadedKernel] = {}
 
 
 def load_all(kernels: Iterable[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
-    """Load kernels on a device, and compile those that have to be: each while those after it are
-    generated and compiled; other threads can load other kernels meanwhile."""
+    """Load kernels, and compile those that have to be while later ones are generated."""
     from concurrent.futures import ThreadPoolExecutor
 
     refuse_orphans()
@@ -81,7 +78,6 @@ def _target(kernel: GeneratedKernel, ordinal: int) -> str:
 
 
 def are_compiled(kernels: Iterable[GeneratedKernel], ordinal: int) -> bool:
-    """Whether nothing has to be compiled to load these kernels on a device."""
     return all(is_loaded(kernel, ordinal) or is_compiled(kernel, _target(kernel, ordinal))
                for kernel in kernels)
 
@@ -91,7 +87,6 @@ def _key(kernel: GeneratedKernel, ordinal: int) -> tuple[str, str, str, int]:
 
 
 def is_loaded(kernel: GeneratedKernel, ordinal: int) -> bool:
-    """Whether a kernel is on a device."""
     return _key(kernel, ordinal) in _loaded
 
 

@@ -1,8 +1,6 @@
-"""Threads that move NumPy arrays to a GPU and back without the interpreter: the other side of
-``mover.cpp``.
+"""Threads that move NumPy arrays to a GPU and back: the Python side of ``mover.cpp``.
 
-They do what :class:`cuteblas.runtime.ring.Ring` does, in less time: no thread waits for the
-interpreter's lock, and which piece is next is decided in a fraction of a microsecond, so that
+They do what :class:`cuteblas.runtime.ring.Ring` does without the interpreter's lock, so that
 pieces are short.
 """
 
@@ -29,7 +27,7 @@ BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "headers": ()
 """How :func:`cuteblas.emulator.compiler.build` makes the library of :data:`SOURCE`."""
 
 HASHED_BYTES = 1 << 18
-"""Of a part that has a hash of its own."""
+"""Bytes of a part that has a hash of its own."""
 
 _MODES, _SUMS = 64, 4
 _DOWN, _UP, _STAYS = range(3)           # ways
@@ -53,14 +51,13 @@ class _Array(ctypes.Structure):
 
 @cache
 def _key() -> np.ndarray:
-    """The key of this process's hashes, which nobody can know when they choose what is hashed."""
+    """The secret key of this process's hashes."""
     return np.frombuffer(os.urandom(HASHED_BYTES + 64), np.uint64)
 
 
 def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int, past_cache: bool,
                hashes: np.ndarray | None = None) -> _Array:
-    """An array whose elements lie side by side on the device, in C order; ``slot_bytes``: the most
-    of a chunk."""
+    """An array that lies in C order on the device; ``slot_bytes`` is the most of a chunk."""
     modes: list[tuple[int, int]] = []                       # from the last axis
     run = x.itemsize
     for n, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
@@ -87,15 +84,12 @@ def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int, past_c
 
 
 class _Transfer:
-    """An array on its way."""
-
     __slots__ = ("_job", "_kept", "_library", "_mover")
 
     def __init__(self, library: ctypes.CDLL, mover: int, kept: Any):
         self._library, self._mover, self._kept, self._job = library, mover, kept, None
 
     def begin(self, x: _Array, way: int) -> None:
-        """Let threads begin."""
         self._job = self._library.mover_begin(self._mover, ctypes.byref(x), way)
 
     def wait(self, helps: bool = False) -> None:
@@ -118,25 +112,9 @@ class _Transfer:
 
 
 class Mover:
-    """Slots and threads of one device; they stay until :meth:`close`.
-
-    Parameters
-    ----------
-    link : Link
-        The device.
-    library : ctypes.CDLL
-        ``mover.cpp``.
-    threads : int, optional
-        Three quarters of the processors, at most 16 of which count, with the one that helps while
-        it waits: with more, they wait for each other and for the driver.
-    slot_bytes, slots : int
-        The most of a copy by the driver, and how many may be under way in each direction.
-
-    Attributes
-    ----------
-    lock : RLock
-        Of the call that has the link: one at a time.
-    """
+    """Slots and threads of one device until :meth:`close`; ``lock`` is the call's on the link."""
+    # By default threads are three quarters of at most 16 processors, with the one that waits: more
+    # wait for each other and the driver.
 
     def __init__(self, link: Any, library: ctypes.CDLL, threads: int | None = None,
                  slot_bytes: int = _SLOT_BYTES, slots: int = _SLOTS):
@@ -163,15 +141,13 @@ class Mover:
 
     def upload(self, x: np.ndarray, address: int, streams: bool = False,
                hashes: np.ndarray | None = None) -> _Transfer:
-        """Begin to copy the elements of an array, in C order, to the device. Unless others follow
-        soon (``streams``), they are written past the cache, from which the copy engine reads more
-        slowly; a stream waits for the memory, which that burdens. ``hashes`` of an array of bytes
-        gets those of the very bytes that move, as :meth:`hashes` returns them."""
+        """Begin to copy elements to the device; ``hashes`` gets those of the bytes that move."""
+        # Unless others follow soon (``streams``), elements are written past the cache, from which
+        # the copy engine reads more slowly; a stream waits for memory, which that burdens.
         return self._start(x, address, _UP, not streams, x, hashes)
 
     def hashes(self, low: int, high: int) -> np.ndarray:
-        """A keyed hash of each part of the memory between two addresses, a row of four words:
-        different bytes have the same one with a probability below 2**-120, whatever they are."""
+        """A keyed hash of each part, four words; others meet with probability < 2**-120."""
         found = np.empty((-(-(high - low) // HASHED_BYTES), _SUMS), np.uint64)
         transfer = _Transfer(self._library, self._mover, found)
         transfer.begin(_Array(low, 0, high - low, high - low, HASHED_BYTES, HASHED_BYTES,
@@ -181,8 +157,7 @@ class Mover:
 
     def download(self, x: np.ndarray, address: int, kept: Any = None,
                  streams: bool = False) -> _Transfer:
-        """Begin to copy elements of the device into an array; what is kept lives as long as the
-        transfer."""
+        """Begin to copy into an array; ``kept`` lives as long as the transfer."""
         return self._start(x, address, _DOWN, True, (x, kept))
 
     def _start(self, x: np.ndarray, address: int, way: int, past_cache: bool, kept: Any,

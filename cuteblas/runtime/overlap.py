@@ -1,5 +1,4 @@
-"""Launches that may begin while the kernel before them in the stream still runs (programmatic
-dependent launch, from sm_90 on)."""
+"""Launches that begin while the kernel before runs (programmatic dependent launch, sm_90)."""
 
 from __future__ import annotations
 
@@ -24,8 +23,6 @@ class _Attribute(ctypes.Structure):
 
 
 class _Config(ctypes.Structure):
-    """``CUlaunchConfig``."""
-
     _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
                 ("attributes", ctypes.POINTER(_Attribute)), ("attribute_count", ctypes.c_uint))
@@ -41,19 +38,16 @@ class LaunchError(RuntimeError):
 
 @cache
 def _launcher() -> tuple[Callable[..., int], _Attribute]:
-    """The driver's ``cuLaunchKernelEx``, and the attribute that lets a launch overlap with the one
-    before it."""
+    """The driver's ``cuLaunchKernelEx``, and the attribute of overlapping launches."""
     pointer = ctypes.c_void_p
     launch = driver_function("cuLaunchKernelEx", ctypes.POINTER(_Config), pointer, pointer, pointer)
     return launch, _Attribute(id=_PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
 
 
 class OverlappingLaunch:
-    """Launches of one kernel that may begin before the launch ahead of them in the stream has
-    ended; the kernel itself waits.
-
-    Called as ``cuLaunchKernel`` is. Grid, block and shared memory are those of the first call: only
-    the stream may change. It is not to be shared between threads."""
+    """Launches of one kernel that may begin before the launch ahead has ended."""
+    # Called as ``cuLaunchKernel`` is, by one thread; only the stream may change after the first
+    # call.
 
     def __init__(self) -> None:
         self._config: _Config | None = None

@@ -1,5 +1,4 @@
-"""The GPUs of one host: copies between them, and streams and events that order them, by CuPy and
-the driver."""
+"""The GPUs of one host: copies between them, and the streams and events that order them."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ __all__ = ["Holding", "Lane", "Mode", "Peers", "peers"]
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
 Lane = Literal["kernels", "in", "inside", "out"]
-"""A stream of a device: its current one, that of copies to it, that of copies within it, which may
-wait for kernels to end, or that of copies from it."""
+"""A stream of a device: the current one, or that of copies to, within or from it."""
 
 _AHEAD = 1                              # calls whose arrays are held behind those of another one
 
@@ -29,9 +27,7 @@ _NVLINK, _PCIE = 390e9, 25e9
 
 
 class Holding:
-    """Arrays that a device reads or writes in another one's memory, kept until it has: ``cudaFree``
-    waits for work of the memory's own device alone, even where a stream of that device follows the
-    other one's."""
+    """Arrays in use by another device, kept: ``cudaFree`` waits for its own device alone."""
 
     def __init__(self) -> None:
         self._touched = local()
@@ -39,12 +35,10 @@ class Holding:
         Thread(target=self._let_go, name=BACKGROUND, daemon=True).start()
 
     def touch(self, *arrays: Any) -> None:
-        """Note arrays of a copy that this thread has begun."""
         vars(self._touched).setdefault("arrays", []).extend(arrays)
 
     def hold(self, events: Sequence[Any]) -> None:
-        """Keep what this thread has noted until events have happened; wait where calls are
-        ahead. If that is interrupted, it is kept until the next call holds it."""
+        """Keep what this thread noted until events happened, or until the next call."""
         noted = vars(self._touched)
         if events and noted.get("arrays"):
             self._held.put((events, noted["arrays"]))
@@ -70,8 +64,7 @@ def _happened(events: Sequence[Any], arrays: list[Any]) -> None:
 
 
 class Peers(Holding):
-    """All devices of this process: every call to CUDA of products over several GPUs, so that tests
-    can replace it."""
+    """All devices of this process; all calls to CUDA of products over GPUs, for tests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,11 +74,9 @@ class Peers(Holding):
         self._streams: dict[tuple[int, str], Any] = {}
 
     def count(self) -> int:
-        """The number of devices."""
         return self._runtime.getDeviceCount()
 
     def on(self, device: int) -> AbstractContextManager[Any]:
-        """Make a device the current one."""
         return (nullcontext() if self._runtime.getDevice() == device
                 else self._cupy.cuda.Device(device))
 
@@ -99,7 +90,6 @@ class Peers(Holding):
         return self._streams[device, lane]
 
     def record(self, device: int, lane: Lane) -> Any:
-        """What has been begun on a stream so far."""
         with self.on(device):
             event = self._cupy.cuda.Event(block=True, disable_timing=True)
             event.record(self._stream(device, lane))
@@ -111,15 +101,13 @@ class Peers(Holding):
             self._stream(device, lane).wait_event(event)
 
     def synchronize(self, device: int) -> None:
-        """Wait for all that has begun on a device."""
         with self.on(device):
             self._runtime.deviceSynchronize()
 
     # -- copies ------------------------------------------------------------------------------------
     @cache                                              # noqa: B019      # there is one object
     def connected(self, device: int, other: int) -> bool:
-        """Whether a device reaches the memory of another one; if not, the driver copies through
-        pinned memory of the host."""
+        """Whether a device reaches another's memory; else copies go through the host."""
         if device == other:
             return True
         if not self._runtime.deviceCanAccessPeer(device, other):
@@ -148,19 +136,7 @@ class Peers(Holding):
 
     def copy(self, lane: tuple[int, Lane], target: tuple[int, int], source: tuple[int, int],
              width: int, modes: Sequence[Mode]) -> None:
-        """Begin to copy a box.
-
-        Parameters
-        ----------
-        lane : (int, str)
-            The device and its stream.
-        target, source : (int, int)
-            A device and an address in its memory.
-        width : int
-            The bytes of a run, which lie together in both.
-        modes : sequence of Mode
-            The others, at most two; strides are positive.
-        """
+        """Begin to copy runs of ``width`` bytes along at most two ``modes``, forwards."""
         rows, depth = (*modes, (1, width, width), (1, width, width))[:2]
         box = self._driver.CUDA_MEMCPY3D_PEER()
         box.srcMemoryType = box.dstMemoryType = self._driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
@@ -180,7 +156,6 @@ forget_in_children(_peers.clear)
 
 
 def peers() -> Peers:
-    """The devices of this process."""
     if not _peers:
         require_gpu("devices=")
         _peers.append(Peers())

@@ -1,9 +1,7 @@
-"""A ring of pinned slots, and the threads that fill and empty them where there is no compiler for
-those of :mod:`.mover`.
+"""Pinned slots and threads that fill and empty them, without a compiler for those of
+:mod:`.mover`.
 
-Each thread takes a whole slot, packs a piece of an array into it (NumPy's copies let other threads
-run), and begins its copy by the driver, which is recorded. Who takes the slot next waits for that.
-Results take the same way back: so it is these threads that touch the pages of new arrays first.
+A thread packs a piece into a slot, begins its recorded copy, and who takes the slot next waits.
 """
 
 from __future__ import annotations
@@ -30,15 +28,13 @@ _INLINE_BYTES = 1 << 20          # what one thread has copied before another has
 
 
 def processors() -> int:
-    """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _Piece(NamedTuple):
-    """A part of an array of the host, at most a slot long, and the device address of its elements,
-    which lie there side by side."""
+    """A part of a host array, at most a slot long, and its device address, without gaps there."""
 
     array: np.ndarray
     address: int
@@ -53,15 +49,13 @@ class _Slot:
         self.memory, self.address, self.done, self.used = memory, memory.ctypes.data, done, False
 
     def like(self, x: np.ndarray) -> np.ndarray:
-        """The beginning of the memory as an array of the shape and type of ``x``, in the byte order
-        of the machine."""
+        """The beginning of the memory as an array like ``x``, in the machine's byte order."""
         return np.ndarray(x.shape, x.dtype if x.dtype.isnative else x.dtype.newbyteorder("="),
                           self.memory)
 
 
 class Transfer:
-    """Pieces on their way: uploads until they are handed over to their stream, results until they
-    are in their arrays."""
+    """Pieces on their way: uploads until handed to their stream, results until in their arrays."""
 
     __slots__ = ("_cancelled", "_count", "_done", "_error", "_kept", "_lock", "_workers")
 
@@ -74,7 +68,6 @@ class Transfer:
             self._done.acquire()
 
     def take(self, move: Callable[[_Piece], None], piece: _Piece) -> None:
-        """Move one piece, unless it is no longer needed."""
         try:
             if not self._cancelled:
                 move(piece)
@@ -108,8 +101,6 @@ class Transfer:
 
 
 class _Workers:
-    """Threads that take one piece after another."""
-
     def __init__(self, name: str, count: int, enter: Callable[[], None]):
         self._jobs: SimpleQueue[tuple[Transfer, Callable[[_Piece], None], _Piece]
                                 | None] = SimpleQueue()
@@ -148,7 +139,6 @@ class _Workers:
                 transfer.take(move, piece)
 
     def stop(self) -> None:
-        """End the threads."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -156,22 +146,7 @@ class _Workers:
 
 
 class Ring:
-    """Slots and threads of one device; they stay until :meth:`close`.
-
-    Parameters
-    ----------
-    link : Link
-        The device.
-    threads : int, optional
-        For each direction; as many as there are processors, at most 12.
-    slot_bytes : int
-        The most of a piece.
-
-    Attributes
-    ----------
-    lock : RLock
-        Of the call that has the link: one at a time.
-    """
+    """Slots and threads of one device until :meth:`close`; ``lock`` is the call's on the link."""
 
     def __init__(self, link: Any, threads: int | None = None, slot_bytes: int = SLOT_BYTES):
         self.link, self.slot_bytes = link, slot_bytes
@@ -192,20 +167,17 @@ class Ring:
 
     def upload(self, x: np.ndarray, address: int, streams: bool = False,
                _hashes: Any = None) -> Transfer:
-        """Begin to copy the elements of an array, in C order, to the device; ``streams``: others
-        follow soon. These threads hash nothing."""
+        """Begin to copy elements to the device; ``streams``: others follow soon."""
         return self._uploads.start(self._upload, self._pieces(x, address, streams))
 
     def download(self, x: np.ndarray, address: int, kept: Any = None,
                  streams: bool = False) -> Transfer:
-        """Begin to copy elements of the device into an array; what is kept lives as long as the
-        transfer."""
+        """Begin to copy into an array; ``kept`` lives as long as the transfer."""
         return self._downloads.start(self._download, self._pieces(x, address, streams), kept,
                                      partial(self._download, polls=True))
 
     def _pieces(self, x: np.ndarray, address: int, streams: bool) -> list[_Piece]:
-        """An array in pieces. Those of a transfer that is alone are fewer: several threads have
-        one, and Python's time does not count."""
+        """An array in pieces: fewer if it is alone, of which several threads have one."""
         most = self.slot_bytes if streams else min(self.slot_bytes,
                                                    max(-(-x.nbytes // _PIECES), _LEAST_PIECE))
         return [_Piece(x[(*box, ...)], address + offset)
@@ -224,8 +196,7 @@ class Ring:
             self._filled.put(slot)
 
     def _download(self, piece: _Piece, polls: bool = False) -> None:
-        """Download a piece; a caller's own thread polls, which keeps the processor busy and takes
-        less time."""
+        """Download a piece; ``polls`` is quicker and keeps the processor busy."""
         slot = self._emptied.get()
         try:
             x = piece.array

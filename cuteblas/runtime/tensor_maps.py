@@ -18,8 +18,7 @@ _BYTES, _ALIGNMENT = 128, 64
 
 
 class EncodedTensorMap:
-    """The driver's encoding of a tensor map in aligned memory of the host; ``address`` is valid
-    while the object lives."""
+    """The driver's encoding of a tensor map; ``address`` is valid while the object lives."""
 
     __slots__ = ("_memory", "address")
 
@@ -38,32 +37,14 @@ _PROMOTION_TO_128B, _NO_INTERLEAVE, _FILL_WITH_ZEROS = 2, 0, 0
 
 @cache
 def _encoder() -> Callable[..., int]:
-    """The driver's ``cuTensorMapEncodeTiled``. (``cuda.bindings`` passes it memory without the
-    alignment that it demands.)"""
+    """The driver's ``cuTensorMapEncodeTiled``; ``cuda.bindings`` passes unaligned memory."""
     pointer, enum = ctypes.c_void_p, ctypes.c_int
     return driver_function("cuTensorMapEncodeTiled", pointer, enum, ctypes.c_uint32, pointer,
                            pointer, pointer, pointer, pointer, enum, enum, enum, enum)
 
 
 def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]:
-    """Prepare the encoding of a tensor map for many addresses.
-
-    Parameters
-    ----------
-    spec : TensorMapSpec
-        Shape, strides, box and swizzle.
-
-    Returns
-    -------
-    callable
-        From the address in global memory of the tensor's first element, a multiple of 16, to the
-        encoded map. It raises a :class:`ValueError` if the address is not aligned and a
-        :class:`DriverError` if the driver refuses the description.
-
-    References
-    ----------
-    CUDA driver API, ``cuTensorMapEncodeTiled``.
-    """
+    """What encodes a tensor map for an address, or raises ValueError or DriverError."""
     if spec.dtype.tensor_map is None:
         raise ValueError(
             f"a tensor map cannot have elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)"

@@ -1,14 +1,8 @@
-"""Whether memory of the host was written: Linux tracks writes to pages of a process, without
-privileges. Elsewhere, :class:`Hashes` of the bytes that moved are compared.
+"""Whether host memory was written: Linux tracks pages; elsewhere :class:`Hashes` are compared.
 
-A *protected* page stays readable and writable. The first write to it, by a store or inside a system
-call, costs some 2 us and marks the page as written; :meth:`Watch.written` asks the kernel for the
-marks. A device that writes to pinned memory leaves none:
-
-- A read with ``O_DIRECT`` marks its pages when it begins, and its data arrive later. So
-  :meth:`Watch.written` protects only the bytes that its caller is about to read; a program does not
-  let a disk write to those at the same time.
-- Callers leave out memory that stays pinned (``cudaHostRegister``, fixed buffers of io_uring).
+The first write to a *protected* page costs some 2 us and marks it. Devices leave no marks: a read
+with ``O_DIRECT`` marks pages before its data arrive, so :meth:`Watch.written` protects only bytes
+that its caller reads next; and callers leave out memory that stays pinned.
 """
 
 from __future__ import annotations
@@ -50,8 +44,7 @@ _opened: tuple[int, ...] | str = ()                 # userfaultfd and pagemap, o
 
 
 class Untracked(RuntimeError):
-    """Linux does not see writes to this memory, or none at all on this machine; the message says
-    why."""
+    """Linux does not see writes to this memory, or to none on this machine."""
 
 
 @cache
@@ -70,13 +63,12 @@ def _checked(status: int) -> int:
 
 
 def _ask(descriptor: int, request: int, *words: int) -> Any:
-    """The status of an ioctl, and the words as the kernel leaves them."""
     given = (ctypes.c_int64 * len(words))(*words)
     return _checked(_libc().ioctl(descriptor, request | ctypes.sizeof(given) << 16, given)), given
 
 
 def _descriptors() -> tuple[int, ...]:
-    """Those of userfaultfd and pagemap, opened once; with the lock."""
+    """The descriptors of userfaultfd and pagemap, opened once; with the lock."""
     global _opened
     if not _opened:
         try:
@@ -99,16 +91,14 @@ def _descriptors() -> tuple[int, ...]:
 
 
 def why_untracked() -> str | None:
-    """Why writes to memory cannot be tracked here; ``None`` if they can. The first call tries
-    it."""
+    """Why writes cannot be tracked here; ``None`` if they can. The first call tries it."""
     with _lock, suppress(Untracked):
         _descriptors()
     return _opened if isinstance(_opened, str) else None
 
 
 def _is_own(low: int, high: int) -> bool:
-    """Whether nobody else writes to memory: it is private and anonymous, and mapped, and not a
-    stack."""
+    """Whether nobody else writes to memory: private, anonymous, mapped, and not a stack."""
     with suppress(OSError), open("/proc/self/maps", "rb", buffering=0) as maps:
         with suppress(OSError):             # Linux 6.11 and newer; it refuses files with long names
             while low < high:
@@ -128,21 +118,8 @@ def _is_own(low: int, high: int) -> bool:
 
 
 class Watch:
-    """A region of memory whose pages the kernel can protect.
-
-    Bytes before the first whole page that is asked for, and after the last one, are compared:
-    others may write to the same page.
-
-    Parameters
-    ----------
-    low, high : int
-        Addresses of the first byte, and past the last one.
-
-    Attributes
-    ----------
-    bytes_written : int
-        Of the pages that were found written and protected again.
-    """
+    """Memory whose pages the kernel protects; bytes of partial pages at its ends are compared.
+    ``bytes_written`` are those of pages that were found written and protected again."""
 
     def __init__(self, low: int, high: int):
         self.low, self.high, self.bytes_written = low, high, 0
@@ -186,24 +163,10 @@ class Watch:
 
     def written(self, low: int = 0, high: int = 0,
                 again: bool = False) -> list[tuple[int, int]] | None:
-        """What was written since it was protected.
-
-        Parameters
-        ----------
-        low, high : int, optional
-            The bytes that are asked for, else all of the region. Others stay as they are, as a
-            device may be writing to them.
-        again : bool
-            Protect what was written in the same step, so that no write is missed in between; later
-            calls do not report it again.
-
-        Returns
-        -------
-        list of (int, int) or None
-            Addresses of parts of 2 MiB, clipped to what was asked for, and of pages at its ends,
-            merged and in order; empty if nothing was written. ``None`` if it cannot be told any
-            more: memory was unmapped or moved, or this is a child of ``fork``.
-        """
+        """Merged spans of 2 MiB, or pages at ends, written since protection, or ``None``."""
+        # Only the bytes asked for: a device may be writing to others. ``again`` protects what was
+        # written in the same step, so that no write is missed. ``None``: memory was unmapped or
+        # moved, or this is a child of ``fork``.
         low, high = max(low, self.low), min(high or self.high, self.high)
         with _lock:
             parts, found = self._look(low, high, again), []
@@ -233,8 +196,7 @@ class Watch:
         return _merged(sorted(found))
 
     def end(self) -> None:
-        """Give up the pages: writes to them cost nothing, unless they are those of another
-        watch."""
+        """Give up the pages: writes to them cost nothing, unless another watch has them."""
         with _lock:
             if self in _watches:
                 _watches.remove(self)
@@ -246,8 +208,7 @@ class Watch:
                              self._pages[1] - self._pages[0])
 
     def _look(self, low: int, high: int, protects: bool) -> set[int]:
-        """The parts of which whole pages were written; peers note those that are protected. They
-        all end if a page is not tracked any more."""
+        """The parts whose whole pages were written; all end if a page is not tracked any more."""
         parts: set[int] = set()
         end, position = high // _PAGE_BYTES * _PAGE_BYTES, -(-low // _PAGE_BYTES) * _PAGE_BYTES
         try:
@@ -274,18 +235,7 @@ class Watch:
 
 
 class Hashes:
-    """In place of a :class:`Watch`: parts of a region have hashes since they moved, and are hashed
-    again to know which of them were written, by anything at all.
-
-    Parameters
-    ----------
-    low, high : int
-        Addresses of the first byte, and past the last one.
-    hashes : callable
-        Those of memory between two addresses: :meth:`cuteblas.runtime.mover.Mover.hashes`.
-    part_bytes : int
-        That have one hash.
-    """
+    """Hashes of parts since they moved, in place of a :class:`Watch`; they see any write."""
 
     def __init__(self, low: int, high: int, hashes: Callable[[int, int], np.ndarray],
                  part_bytes: int):
@@ -304,8 +254,7 @@ class Hashes:
 
     def written(self, low: int = 0, high: int = 0,
                 again: bool = False) -> list[tuple[int, int]] | None:
-        """As :meth:`Watch.written`: whole parts. With ``again`` they have no hash until they have
-        moved."""
+        """As :meth:`Watch.written`, in whole parts, which ``again`` leaves without a hash."""
         low, high = max(low, self.low), min(high or self.high, self.high)
         low -= (low - self.low) % self._part_bytes
         high = min(high + (self.low - high) % self._part_bytes, self.high)
@@ -328,7 +277,6 @@ class Hashes:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in order, those that touch each other as one."""
     merged: list[tuple[int, int]] = []
     for start, end in spans:
         merged.append((merged.pop()[0] if merged and merged[-1][1] >= start else start, end))
@@ -345,8 +293,7 @@ def _overlapping(low: int, high: int) -> list[Watch]:
 
 
 def _forget() -> None:
-    """Close the descriptors; in a child of ``fork`` they are those of its parent's memory, and
-    nothing is tracked."""
+    """Close the descriptors; in a child of ``fork`` they are those of its parent's memory."""
     global _opened
     if not isinstance(_opened, str):
         for descriptor in _opened:

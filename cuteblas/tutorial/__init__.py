@@ -1,2 +1,1 @@
-"""The kernels of CuTe's tutorials: ``variant=`` runs them by name, and planning never chooses them
-by itself."""
+"""The kernels of CuTe's tutorials, by ``variant=`` alone."""

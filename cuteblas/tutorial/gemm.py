@@ -1,17 +1,11 @@
-"""``gemm_tutorial``: the matrix product as CuTe's tutorial writes it, one generator for every
-thread and block layout.
+"""``gemm_tutorial``: the matrix product as CuTe's tutorial writes it, the kernel to read first.
 
-C = alpha A B^T + beta C with A (M, K), B (N, K), C (M, N). A block owns a tile of C; for every step
-along K its threads copy a tile of A and one of B to shared memory, wait for each other, multiply
-from there into registers, and wait again::
+A block owns a tile of C; for every step along K its threads copy tiles of A and B to shared memory,
+wait, multiply from there into registers, and wait again; nothing is overlapped or read in vectors::
 
-    gA (BM,BK,k)  gB (BN,BK,k)  gC (BM,BN)      local_tile of the matrices, by projections of one tiler and one coordinate
-    tAgA  tAsA    tBgB  tBsB                    local_partition for the copies, by the thread layouts tA and tB
-    tCsA  tCsB    tCgC  tCrC                    local_partition for the product, by projections of the thread layout tC
-
-Nothing is overlapped and nothing is read in vectors: this is the kernel to read first. N and T are
-only strides, and the element types of A, B and C are independent as long as the accumulator can
-take them.
+    gA (BM,BK,k)  gB (BN,BK,k)  gC (BM,BN)      local_tile of the matrices
+    tAgA  tAsA    tBgB  tBsB                    local_partition for the copies, by tA and tB
+    tCsA  tCsB    tCgC  tCrC                    local_partition for the product, by tC
 """
 
 from __future__ import annotations
@@ -45,30 +39,10 @@ __all__ = ["NAIVE_TILED", "TUTORIAL", "TutorialConfig", "TutorialShape", "gemm_t
 
 @dataclass(frozen=True)
 class TutorialShape:
-    """The block and thread layouts of a kernel: everything that the tutorial's host function
-    chooses.
-
-    Attributes
-    ----------
-    block : tuple of int
-        Extents (BM, BN, BK) of the tile that a block computes and of its step along K.
-    copy_a, copy_b : Layout
-        The threads that copy a tile: (along M or N, along K) -> thread.
-    compute : Layout
-        The threads that own C: (along M, along N) -> thread.
-    copy_k_major : Layout, optional
-        The threads that copy a tile whose elements are contiguous along K; by default the same.
-    pad_k_major : int
-        Elements between the columns of the shared tile of such an operand, which is transposed
-        while it is copied.
-    owned : {"interleaved", "dense"}
-        Whether the elements of a thread are as far apart as there are threads
-        (``local_partition``), or side by side.
-    raster : {"mn", "nm"}
-        Whether blocks run along M or along N in the grid's x.
-    unroll : bool
-        Whether loops carry ``#pragma unroll``.
-    """
+    """The block and thread layouts of a kernel, all that the tutorial's host function chooses.
+    ``block`` is (BM, BN, BK); thread layouts map (along M or N, along K or N) to a thread;
+    ``pad_k_major`` elements are between columns of a transposed tile; ``owned`` elements are
+    "dense" or as far apart as there are threads."""
 
     block: tuple[int, int, int]
     copy_a: Layout
@@ -100,12 +74,10 @@ class TutorialShape:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
         return size(self.compute)
 
     @property
     def values(self) -> tuple[int, int]:
-        """Extents of what a thread owns of C."""
         return self.block[0] // size(self.compute[0]), self.block[1] // size(self.compute[1])
 
     def copy_threads(self, operand: Literal["A", "B"], unit: int | None) -> Layout:
@@ -115,48 +87,25 @@ class TutorialShape:
         return self.copy_a if operand == "A" else self.copy_b
 
     def shared(self, operand: Literal["A", "B"], unit: int | None) -> Layout:
-        """The tile of an operand in shared memory: always M-major (N-major), whatever the order of
-        the matrix in global memory."""
+        """An operand's tile in shared memory: M-major or N-major, whatever its order in memory."""
         extent, step = self.block[0 if operand == "A" else 1], self.block[2]
         return Layout((extent, step), (1, extent + (self.pad_k_major if unit == 1 else 0)))
 
 
 TUTORIAL = TutorialShape((128, 128, 8), Layout((32, 8)), Layout((32, 8)), Layout((16, 16)),
                          Layout((32, 8), (8, 1)), pad_k_major=4)
-"""CuTe's tutorial: tiles of (128,128,8), copies by 32x8 threads, C by 16x16. A K-major operand is
-read along K by 8 threads at a time, and columns of its shared tile start 4 banks apart, so that
-those 8 threads store without a conflict."""
+"""CuTe's tutorial: a K-major operand is read along K by 8 threads, and columns of its tile start 4
+banks apart, so that they store without a conflict."""
 
 NAIVE_TILED = TutorialShape((64, 64, 16), Layout((64, 1)), Layout((64, 1)), Layout((8, 8)),
                             raster="nm")
-"""The naive tiled product: tiles of (64,64,16), each of 64 threads copies a row of A and of B and
-owns 8x8 elements of C."""
+"""The naive tiled product: each thread copies a row of A and of B, and owns 8x8 elements of C."""
 
 
 @dataclass(frozen=True)
 class TutorialConfig:
-    """Everything that a kernel is specialised on.
-
-    Attributes
-    ----------
-    a, b, c : str
-        NumPy's names of the element types.
-    shape : TutorialShape
-        Block and thread layouts.
-    units : tuple of (int or None)
-        The modes with stride 1 of A, B and C: 0 (M of A and C, N of B), 1 (K of A and B, N of C),
-        or ``None``.
-    conj : tuple of bool
-        Whether elements of A and of B are conjugated.
-    predicated : bool
-        Whether the extents may be ragged: what is outside is read as zero and not written.
-    alpha, beta : {"one", "value"}, {"zero", "one", "value"}
-        What is known of the scalars.
-    batch_modes : int
-        Number of batch modes, which run along the grid's z.
-    wide : bool
-        Whether offsets need 64 bits.
-    """
+    """The configuration of a kernel. ``units`` are the modes with stride 1: 0 (M of A and C, N of
+    B), 1 (K, or N of C) or ``None``; ``predicated`` extents may be ragged."""
 
     a: str
     b: str
@@ -172,12 +121,10 @@ class TutorialConfig:
 
     @property
     def accumulator(self) -> str:
-        """The type in which products are summed."""
         return accumulator_of(self.a, self.b, self.c)
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         s = self.shape
         tags = "_".join(dtype(t).tag for t in (self.a, self.b, self.c))
         operands = zip(self.units, (*self.conj, False), strict=True)
@@ -194,21 +141,8 @@ class TutorialConfig:
 
 @cache
 def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    Parameters
-    ----------
-    config : TutorialConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Grid: tiles along M, tiles along N (or N, M), batch. Parameters: pointers A, B, C; extents
-        M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1; the extents of
-        the batch modes, then the strides of A there, of B and of C; alpha and beta if they are
-        values.
-    """
+    """Generate the kernel. Grid: tiles along M, N (or N, M), batch. Parameters: A, B, C; M, N, K;
+    strides that are not 1; extents and strides of the batch; alpha and beta if they are values."""
     shape, accumulator = config.shape, config.accumulator
     BM, BN, BK = shape.block
     tA, tB, tC = shape.copy_threads("A", config.units[0]), shape.copy_threads("B", config.units[1]), shape.compute
@@ -268,8 +202,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     tBrB = k.registers("tBrB", config.b, (tBsB.shape[0], tBsB.shape[1]))
 
     def owned(tensor: Tensor, proj: tuple) -> Tensor:
-        """What this thread multiplies or owns of a tensor that has the modes of (M, N, K) that
-        ``proj`` marks."""
+        """What this thread owns of a tensor with the modes of (M, N, K) that ``proj`` marks."""
         if shape.owned == "interleaved":
             return local_partition(tensor, tC, tid, proj[:2])
         return local_tile(tensor, (*shape.values, BK), (*get_flat_coord(tC, tid), 0), proj)
@@ -312,8 +245,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
 
 
 def _atoms(fragment: Tensor, rank: int) -> Tensor:
-    """A fragment with the mode of its atoms in front: a single multiply-add has one element of each
-    operand."""
+    """A fragment with atoms, a single element of each operand, as its first mode."""
     one = Layout(1, 0)
     atom = one if rank == 1 else make_layout(one, one)
     return fragment.map_domain(lambda layout: prepend(layout, rank + 1, atom))

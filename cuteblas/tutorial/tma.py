@@ -1,19 +1,8 @@
 """``tma_copy`` and ``tma_transpose``: copies by the tensor memory accelerator of Hopper and later.
 
-TMA takes coordinates, not addresses. They come from a tensor of coordinates, whose strides are
-basis elements, that is tiled like a tensor in memory; a tensor map, made on the host, maps the
-coordinates to memory.
-
-``tma_copy``
-    A TMA box is loaded into shared memory and stored again; one thread issues both copies, and no
-    thread touches an element.
-``tma_transpose``
-    A swizzled tile is loaded by TMA; threads read its columns without bank conflicts and write them
-    as wide vectors.
-
-References
-----------
-CuTe documentation, "CuTe TMA Tensors"; PTX ISA, "Tensor Data Movement".
+TMA takes coordinates: a tensor whose strides are basis elements is tiled like one in memory. A
+copy loads a box into shared memory and stores it; a transpose loads a swizzled tile, whose columns
+threads read without conflicts (CuTe, "CuTe TMA Tensors"; PTX ISA, "Tensor Data Movement").
 """
 
 from __future__ import annotations
@@ -49,17 +38,8 @@ _LINE, _CHUNK, _WORD = 128, 16, 4
 
 @dataclass(frozen=True)
 class TmaCopyConfig:
-    """What a ``tma_copy`` kernel is specialised on.
-
-    Attributes
-    ----------
-    item : int
-        Bytes of an element: 1, 2, 4 or 8.
-    tile : tuple of int
-        Elements along the contiguous mode I and along the next mode J that a block moves.
-    modes : int
-        Further (batch) modes, at most 3.
-    """
+    """The configuration of a ``tma_copy`` kernel: bytes of an element (1, 2, 4, 8), the tile along
+    I (contiguous) and J, and at most 3 batch modes."""
 
     item: int
     tile: tuple[int, int]
@@ -67,22 +47,16 @@ class TmaCopyConfig:
 
     @property
     def box(self) -> TmaBox:
-        """The box: the tile itself, mode I contiguous."""
         return TmaBox(f"b{8 * self.item}", ComposedLayout(Swizzle(0, 0, 0), 0, Layout(self.tile)))
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return f"tma_copy_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_m{self.modes}"
 
 
 @cache
 def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
-    """Generate a ``tma_copy`` kernel: ``D[i, j, batch] = S[i, j, batch]``.
-
-    The tensor maps have the modes I, J and the batch modes. There is one block for each tile, tiles
-    along I first.
-    """
+    """Generate ``D[i, j, batch] = S[i, j, batch]``, a block for each tile, along I first."""
     box = config.box
     k = KernelBuilder(
         config.name,
@@ -112,19 +86,7 @@ def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
 
 @dataclass(frozen=True)
 class TmaTransposeConfig:
-    """What a ``tma_transpose`` kernel is specialised on.
-
-    Attributes
-    ----------
-    item : int
-        Bytes of an element: 1, 2, 4 or 8.
-    store : int
-        Bytes of a vector that a thread writes along M.
-    threads : int
-        Threads of a block.
-    wide : bool
-        Whether offsets into D need 64 bits.
-    """
+    """The configuration of a ``tma_transpose`` kernel; ``store`` is bytes along M."""
 
     item: int
     store: int = 16
@@ -139,48 +101,38 @@ class TmaTransposeConfig:
 
     @property
     def vector(self) -> int:
-        """Elements of a vector."""
         return self.store // self.item
 
     @property
     def packed(self) -> int:
-        """Elements along N in a word that a thread reads: those that fill 4 bytes, if a vector
-        along M has as many."""
+        """Elements along N in a word that a thread reads: 4 bytes, if a vector has as many."""
         per_word = max(1, _WORD // self.item)
         return per_word if self.vector % per_word == 0 else 1
 
     @property
     def word(self) -> int:
-        """Bytes of what a thread reads at once."""
         return self.item * self.packed
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """Elements of a block: a vector along M, the vectors along M, and a line of 128 bytes along
-        N."""
+        """Elements of a block: a vector along M, vectors along M, and 128 bytes along N."""
         return self.vector, _LINE // self.vector, _LINE // self.item
 
     @property
     def box(self) -> TmaBox:
-        """The tile in shared memory: lines along N, those at the same place of their vectors
-        together.
-
-        Lanes that read from neighbouring vectors are then on neighbouring lines, which the swizzle
-        keeps on different banks.
-        """
+        """The tile in shared memory: lines along N, those of one place in vectors together."""
+        # Lanes of neighbouring vectors are on neighbouring lines, which the swizzle separates.
         _, vectors, line = self.tile
         return TmaBox(f"b{8 * self.item}", _swizzled(self.item,
                                                      Layout(self.tile, (vectors * line, line, 1))))
 
     @property
     def shared(self) -> ComposedLayout:
-        """The same tile in words."""
         vector, vectors, line = self.tile[0], self.tile[1], _LINE // self.word
         return _swizzled(self.word, Layout((vector, vectors, line), (vectors * line, line, 1)))
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return f"tma_transpose_b{8 * self.item}_s{self.store}_t{self.threads}{'_wide' if self.wide else ''}"
 
 
@@ -191,12 +143,8 @@ def _swizzled(item: int, layout: Layout) -> ComposedLayout:
 
 @cache
 def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
-    """Generate a ``tma_transpose`` kernel: ``D[v, h, n] = S[v, h, n]``, N contiguous in S, and M =
-    (v, h) contiguous in D.
-
-    H counts vectors along M, and the stride of D along N words. There is one block for each tile,
-    tiles along N first.
-    """
+    """Generate ``D[v, h, n] = S[v, h, n]``, N contiguous in S, M = (v, h) in D; a block a tile."""
+    # H counts vectors along M, and the stride of D along N words; tiles along N come first.
     box, packed, word = config.box, config.packed, f"b{8 * config.word}"
     vector, vectors, line = config.tile
     words = vector // packed                                        # of a vector that is written

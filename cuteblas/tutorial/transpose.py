@@ -1,20 +1,8 @@
-"""The transposes of a tutorial: six settings of one generator, from uncoalesced to free of bank
+"""The transposes of L. Mao's "CuTe Matrix Transpose": six settings of one generator.
+
+Blocks of 256 threads move tiles of 32 x 64 element by element. Naive ones are strided in global
+memory; through shared memory both sides are coalesced, and the tile's layout decides the bank
 conflicts.
-
-A matrix S (M, N) whose mode N is contiguous goes to a matrix D (M, N) whose mode M is contiguous:
-the same coordinates in both, so that a row-major matrix becomes its row-major transpose. Blocks of
-256 threads move tiles of 32 x 64, one element at a time.
-
-``transpose_naive_...``
-    From global memory to global memory. The thread layout decides whether a warp reads or writes
-    neighbours; the other side is strided.
-``transpose_smem_...``
-    Both sides are coalesced in global memory; the stride is in shared memory, where the tile's
-    layout decides how many lanes of a warp conflict in one bank.
-
-References
-----------
-L. Mao, "CuTe Matrix Transpose".
 """
 
 from __future__ import annotations
@@ -50,18 +38,14 @@ _BANK_BYTES, _BANKS_BITS = 4, 5
 
 
 def padded(item: int) -> Layout:
-    """The row-major tile with rows one element longer than they are filled; for small elements, one
-    bank longer."""
+    """The row-major tile with rows longer by an element, or a bank for small elements."""
     return Layout(TILE, (TILE[1] + max(1, _BANK_BYTES // item), 1))
 
 
 def swizzled(item: int) -> ComposedLayout:
-    """The row-major tile whose columns are exclusive-ored with the row.
-
-    The columns are 6 bits of the offset and the rows the 5 bits above. Elements smaller than a bank
-    move in groups that fill one, and if rows are shorter than the 32 banks, only the bits of the
-    row that lead to another line of banks count.
-    """
+    """The row-major tile whose columns (6 bits) are exclusive-ored with the row (5 bits above)."""
+    # Elements smaller than a bank move in groups that fill one; in rows shorter than 32 banks,
+    # only the row's bits that lead to another line of banks count.
     rows, columns = (n.bit_length() - 1 for n in TILE)
     base = max(1, _BANK_BYTES // item).bit_length() - 1
     bits = min(_BANKS_BITS, columns - base)
@@ -71,25 +55,9 @@ def swizzled(item: int) -> ComposedLayout:
 
 @dataclass(frozen=True)
 class TutorialTransposeConfig:
-    """The configuration of a transpose of the tutorial.
-
-    Attributes
-    ----------
-    item : int
-        Bytes of an element.
-    label : str
-        Ends the kernel's name: in a word or two, what differs.
-    shared : Layout or ComposedLayout, optional
-        The (M, N) tile in shared memory, in elements; without, elements go straight from global
-        memory to global memory.
-    writers : Layout
-        Position in the tile -> thread that writes: :data:`ALONG_M` coalesces writes. Without shared
-        memory the same threads read, which :data:`ALONG_N` coalesces.
-    predicated : bool
-        Whether elements are checked against the extents; without, tiles must divide the matrix.
-    wide : bool
-        Whether offsets need 64 bits.
-    """
+    """The configuration of a transpose of the tutorial. ``writers`` maps a position to the thread
+    that writes (and reads, without ``shared``); not ``predicated``, tiles must divide the
+    matrix."""
 
     item: int
     label: str
@@ -107,14 +75,12 @@ class TutorialTransposeConfig:
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return f"transpose_{self.label}{'' if self.predicated else '_unpredicated'}_b{8 * self.item}{'_wide' if self.wide else ''}"
 
 
 @cache
 def tutorial_transpose(config: TutorialTransposeConfig) -> GeneratedKernel:
-    """Generate a transpose of the tutorial. There is one block for each tile, tiles along N
-    first."""
+    """Generate the transpose, a block for each tile, along N first."""
     shared, writers, element = config.shared, config.writers, f"b{8 * config.item}"
     k = KernelBuilder(
         config.name,
@@ -133,12 +99,10 @@ def tutorial_transpose(config: TutorialTransposeConfig) -> GeneratedKernel:
                                    for matrix in (S.at(), D.at(), make_identity_tensor(extents)))
 
     def part(name: str, tile: Tensor, threads: Layout) -> Tensor:
-        """This thread's elements of a tile."""
         return k.pin(name, local_partition(tile, threads, k.thread))
 
     def guard(name: str, threads: Layout) -> Guard | None:
-        """Which of this thread's elements exist. Two thread layouts need two guards: the same
-        thread holds other elements."""
+        """Which of this thread's elements exist, in one of two thread layouts."""
         return Guard(part(name, coordinates, threads), extents) if config.predicated else None
 
     if shared is None:

@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 import cuteblas
-from cuteblas.planning.sharding import AXES, Cost, Extents, Held, Operands, Part, spread
+from cuteblas.planning.sharding import AXES, Cost, Held, Operands, Part, spread
+from cuteblas.planning.streaming import Tile
 
 NVLINK = 376e9
 CASES = (("float32", 16384), ("float64", 16384), ("float16", 16384), ("float32", 32768),
@@ -28,8 +29,8 @@ def rate(one: int, other: int) -> float:
 def held(name: str, n: int, itemsize: int, devices: int, axis: str) -> Held:
     """A matrix of n x n in equal parts on so many GPUs."""
     ends = [n * i // devices for i in range(devices + 1)]
-    return Held(AXES[name], axis, tuple(Part(i, *part) for i, part in enumerate(pairwise(ends))),
-                n * n * itemsize)
+    parts = (Part(i, range(*part)) for i, part in enumerate(pairwise(ends)))
+    return Held(AXES[name], axis, tuple(parts), itemsize)
 
 
 def cost(dtype: str, n: int) -> Cost:
@@ -57,7 +58,7 @@ def main() -> None:
                 operands = Operands(held("a", n, itemsize, parts, "m"),
                                     held("b", n, itemsize, parts, "k"),
                                     held("c", n, itemsize, parts, "m"))
-                found = spread(Extents(1, n, n, n), operands, tuple(range(count)), whole, rate)
+                found = spread(Tile.whole(1, n, n, n), operands, tuple(range(count)), whole, rate)
                 ratios.append(f"{whole.seconds / found.seconds:.2f}")
             print(
                 f"| {dtype} {n} | {whole.seconds * 1e3:.1f} ms | {count} | {' | '.join(ratios)} |"

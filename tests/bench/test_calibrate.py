@@ -104,16 +104,15 @@ def test_kernels_are_prepared_without_a_gpu(monkeypatch, capsys):
     plans = []
 
     class Workers:
-        def submit(self, function, sample, names, device):
-            assert function is calibrate.make and device == H200
-            plans.extend(
-                made := [
-                    by_name[name].plan()
-                    for by_name in [{str(x): x for x in calibrate.alternatives_of(sample, H200)}]
-                    for name in names
-                ]
-            )
+        def submit(self, function, problem, names, device):
+            assert function.__name__ == "make" and device == H200
+            everything = calibrate.alternatives_of(calibrate.sample_named(problem), H200)
+            made = [each.plan() for each in everything if str(each) in names]
+            plans.extend(made)
             return future(made)
+
+        def __enter__(self):
+            pass
 
         def __exit__(self, *error):
             pass
@@ -126,7 +125,7 @@ def test_kernels_are_prepared_without_a_gpu(monkeypatch, capsys):
         f"{len(kernels)} kernels of 4 of 4 problems are compiled for NVIDIA H200, in "
     )
     monkeypatch.setattr(Workers, "submit",
-                        lambda self, function, sample, names, device: future([f"{sample.name}: no"]))
+                        lambda self, function, problem, names, device: future([f"{problem}: no"]))
     assert main(["calibrate", *arguments]) == 1
     assert capsys.readouterr().out.count(": no\n") == 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,10 @@ from conformance.bench.products import KINDS, RANDOM_DTYPES, random_products
 from conformance.bench.samples import random_permutations
 from cuteblas import emulator
 from cuteblas._cache import cache_directory
-from cuteblas.cli import bench, measurements
-from cuteblas.cli.measurements import ORDERS
-from cuteblas.cli.permutations import Permutation
+from cuteblas.cli import bench
+from cuteblas.cli.bench import ORDERS
+from cuteblas.cli.machines import medians
+from cuteblas.cli.problems import Permutation
 from cuteblas.planning.problem import H200
 from tests.cli.fakes import FakeGpu
 
@@ -42,6 +44,21 @@ def measured(group, seconds=(1.0,), **selection):
     rows = list(rows)
     assert count == len({row["case"] for row in rows})
     return rows
+
+
+def test_sustained_calls_run_for_as_long_before_they_are_timed():
+    log = []
+
+    def interval(call, times):
+        log.append((call(), times))
+        return 0.01 * times
+
+    machine = groups.Sustained(SimpleNamespace(interval=interval, title="CuPy"), 0.25)
+    assert medians(machine, lambda: "a", lambda: "b", repeats=3) == [pytest.approx(0.01)] * 2
+    turns = [log[i:i + 3] for i in range(0, len(log), 3)]
+    assert len(turns) == 2 * 2 + 3 * 2 and machine.title == "CuPy"
+    assert all(turn == [(name, 1), (name, 25), (name, 25)]
+               for turn in turns for name in turn[0][:1])
 
 
 def test_sustained_is_of_products_alone(capsys):
@@ -151,7 +168,7 @@ def test_the_ratio_of_products_is_that_of_cupy(monkeypatch):
     class Torch:
         from_dlpack, matmul = staticmethod(np.asarray), staticmethod(np.matmul)
 
-    monkeypatch.setattr(measurements, "torch_of", lambda machine: Torch)
+    monkeypatch.setattr(bench, "torch_of", lambda machine: Torch)
     [row] = measured("gemm", (1e-3, 4e-3, 3e-3))
     assert (row["rival_s"], row["torch_s"], row["ratio"]) == (4e-3, 3e-3, 4.0)
     rows = measured("gemm", (1e-3, 4e-3, 3e-3), sizes=(), dtypes=("float32",), random=1, seed=3,
@@ -219,7 +236,7 @@ def test_transposes_by_name():
     first = rows[0]
     assert first["ours_s"] == 1e-3 and all(row["right"] for row in rows)
     assert first["gb_s"] == pytest.approx(2 * 64 * 128 * 4 / 1e-3 / 1e9)
-    assert measurements.move_cases(groups._sized(Selection(variants=True), "copy")) == [
+    assert bench.move_cases(groups._with_variants(Selection(variants=True), "copy")) == [
         ("float32", Permutation((8192, 8192)))
     ]
 
@@ -281,7 +298,7 @@ def test_named_kernels_are_of_a_gpu(capsys):
 def test_random_permutations_follow_those_that_are_named(monkeypatch):
     moved = []
     monkeypatch.setattr(groups, "moved", lambda machine, which, *case: moved.append(case)
-                        or [{"case": str(case)}])
+                        or {"case": str(case)})
     assert len(measured("transpose", sizes=(), dtypes=(), random=5, seed=3)) == 5
     assert moved == random_permutations(5, 3, {"int8": 1, "float16": 2, "float32": 4, "float64": 8,
                                                "complex128": 16})
@@ -313,8 +330,9 @@ def test_compile_times(monkeypatch):
 
 
 def test_types_without_kernels_are_refused():
-    with pytest.raises(ValueError, match="there are no kernels for object"):
-        measured("compile", dtypes=("object",))
+    name = np.dtype("G").name
+    with pytest.raises(ValueError, match=f"there are no kernels for {name}"):
+        measured("compile", dtypes=(name,))
 
 
 def test_tables_and_file(tmp_path, capsys):
@@ -341,7 +359,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["bench", "host"])
     assert main([]) == 0
     assert main(["transpose", "--sizes", "64:inplace"]) == 0
-    assert asked.pop()[2] == Selection((Permutation((64, 64), (1, 0), True),))
+    assert asked.pop()[2] == Selection([Permutation((64, 64), (1, 0), True)])
     assert main(["gemm", "--sustained", "0.25"]) == 0
     assert asked.pop()[2] == Selection(sustained=0.25)
     assert main(["host", "figure", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders",
@@ -350,7 +368,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     (_, chosen, which, file, _), (_, chosen2, which2, file2, about) = asked
     assert chosen == groups.GROUPS and which == Selection() and file is None
     assert list(chosen2) == ["host", "figure"] and file2 == tmp_path / "x" and "<svg" in (tmp_path / "y").read_text()
-    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5,
+    assert which2 == Selection([(64,), (8, 9, 10)], ["float32", "complex128"], ["TN"], "ieee", 5,
                                variants=True)
     assert about == {"command": "python -m conformance.bench host", "device": "fake"}
 

@@ -27,7 +27,7 @@ class Library:
 
 
 class Machine:
-    rival, rival_name = Library, "cupy"
+    rival, title = Library, "CuPy"
 
 
 def test_products(capsys):

@@ -11,7 +11,7 @@ from conformance.bench.samples import (
     random_products,
     random_samples,
 )
-from cuteblas.cli.samples import sample_named, usual_samples
+from cuteblas.cli.problems import sample_named, usual_samples
 from cuteblas.planning.floors import compulsory_bytes
 from cuteblas.planning.gemm.dispatch import PRECISIONS
 from cuteblas.planning.problem import CopyProblem

@@ -17,15 +17,11 @@ class FakeGpu:
 
     name = "a fake GPU"
     rival = np
-    rival_name = "cupy"
-    host_turn = 200
+    title = "CuPy"
 
     def __init__(self, seconds=(1.0,)):
         self._seconds, self._taken = cycle(seconds), {}
         self.calls = 0
-
-    def put(self, x):
-        return x
 
     def get(self, x):
         return np.asarray(x)
@@ -43,9 +39,6 @@ class FakeGpu:
         call()
         return next(self._seconds) * times
 
-    def copy(self, target, source):
-        target[...] = source
-
 
 def future(result):
     made = Future()
@@ -53,8 +46,23 @@ def future(result):
     return made
 
 
+class NoWorkers:
+    """Processes that compile nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, function, problem, names, device):
+        return future([None] * len(names))
+
+
 class FormulaCard:
     """A card with other numbers."""
+
+    workers = NoWorkers()
 
     def __init__(self, device, noise=0.0):
         rng = random.Random(5)
@@ -64,15 +72,9 @@ class FormulaCard:
         self.device, self.true, self.noise = device, replace(device, costs=device.fitted.changed(changed)), noise
         self.rng, self.timed = rng, 0
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def made(self, sample, alternatives):
-        return future([None] * len(alternatives))
-
-    def times(self, sample, alternatives, plans):
-        self.timed += len(alternatives)
-        return [x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise)) for x in alternatives]
+    def times(self, problem, plans):
+        self.timed += len(plans)
+        return {
+            i: x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise))
+            for i, x in enumerate(problem.alternatives)
+        }

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from cuteblas.cli import bench, main, measurements
-from cuteblas.cli.measurements import Selection
-from cuteblas.cli.permutations import Permutation
+from cuteblas.cli import bench, main
+from cuteblas.cli.bench import Selection
+from cuteblas.cli.problems import Permutation
 
 from .fakes import FakeGpu
 
@@ -76,15 +76,15 @@ def test_products_of_bfloat16(monkeypatch):
 @pytest.mark.parametrize("orders, strides", [("NN", ((20, 1), (12, 1))), ("NT", ((20, 1), (1, 20))),
                                              ("TN", ((1, 8), (12, 1))), ("TT", ((1, 8), (1, 20)))])
 def test_orders_are_strides(orders, strides):
-    [case] = measurements.product_cases(Selection(((8, 12, 20),), ("int8",), (orders,)), ())
-    a, b = measurements.operands(np, case, measurements.random_array)
+    [case] = bench.product_cases(Selection(((8, 12, 20),), ("int8",), (orders,)), ())
+    a, b = bench.operands(np, case)
     assert (a.shape, b.shape) == ((8, 20), (20, 12)) and (a.strides, b.strides) == strides
     assert not np.array_equal(a.ravel()[:20], b.ravel()[:20])
 
 
 def test_a_wrong_product_is_found(monkeypatch, capsys):
     monkeypatch.setattr(
-        measurements,
+        bench,
         "matmul",
         lambda a, b, out, precision, variant: np.multiply(a @ b, np.float32(1.01), out=out)
     )
@@ -108,7 +108,7 @@ def test_transposes(monkeypatch):
         True
     )
     assert last["gb_s"] == pytest.approx(2 * 20 * 30 * 16 / 2e-3 / 1e9)
-    monkeypatch.setattr(measurements, "copy", lambda x, order, out, variant: np.zeros_like(x))
+    monkeypatch.setattr(bench, "copy", lambda x, order, out, variant: np.zeros_like(x))
     assert not measured("transpose")[0]["right"]
 
 
@@ -126,10 +126,10 @@ def test_permutations_and_transposes_in_place(monkeypatch):
                                                    "transpose_in_place", "copy"]
     assert all((row["ratio"], row["of_copy"], row["right"]) == (3.0, 0.5, True) for row in rows)
     assert rows[-2]["gb_s"] == pytest.approx(2 * 3 * 20 * 20 * 16 / 2e-3 / 1e9)
-    cases = measurements.move_cases(Selection(((5, 6), *kinds[:2]), ("int16",)))
+    cases = bench.move_cases(Selection(((5, 6), *kinds[:2]), ("int16",)))
     assert [f"{dtype} {size}" for dtype, size in cases] == ["int16 5x6", "int16 6x5x8:2,0,1",
                                                             "int16 24x24:inplace"]
-    monkeypatch.setattr(measurements, "copy",
+    monkeypatch.setattr(bench, "copy",
                         lambda x, order="K", out=None, variant=None: np.zeros_like(x) if out is None
                         else out)
     assert not any(row["right"] for row in measured("transpose", sizes=kinds))
@@ -204,7 +204,7 @@ def test_the_fastest_of_the_others_counts(monkeypatch):
     class Torch:
         from_dlpack, matmul = staticmethod(np.asarray), staticmethod(np.matmul)
 
-    monkeypatch.setattr(measurements, "torch_of", lambda machine: Torch)
+    monkeypatch.setattr(bench, "torch_of", lambda machine: Torch)
     [row] = measured("gemm", (1e-3, 4e-3, 3e-3))
     assert (row["rival_s"], row["torch_s"], row["ratio"]) == (4e-3, 3e-3, 3.0) and row["right"]
     assert "torch_s" not in measured("gemm", dtypes=("int8",))[0]
@@ -279,13 +279,13 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["cuteblas", "bench", "gemm"])
     assert main(["bench"]) == 0
     assert main(["bench", "transpose", "--sizes", "64:inplace"]) == 0
-    assert asked.pop()[2] == Selection((Permutation((64, 64), (1, 0), True),))
+    assert asked.pop()[2] == Selection([Permutation((64, 64), (1, 0), True)])
     assert main(["bench", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders",
                  "tn", "--precision", "ieee", "--repeats", "5", "--json", str(tmp_path / "x")]) == 0
     (_, groups, which, file, _), (_, groups2, which2, file2, about) = asked
     assert groups == bench.GROUPS and which == Selection() and file is None
     assert groups2 == PRODUCTS and file2 == tmp_path / "x"
-    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5)
+    assert which2 == Selection([(64,), (8, 9, 10)], ["float32", "complex128"], ["TN"], "ieee", 5)
     assert about == {"command": "python -m cuteblas bench gemm", "device": "fake"}
 
 

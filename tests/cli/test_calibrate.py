@@ -11,8 +11,10 @@ import pytest
 
 from cuteblas import runtime
 from cuteblas.cli import calibrate, host_rates, main
-from cuteblas.cli.samples import Sample, numbers, usual_samples
+from cuteblas.cli.arrays import random_array, random_elements
+from cuteblas.cli.problems import Sample, usual_samples
 from cuteblas.planning.cost import costs_from
+from cuteblas.planning.cost.fit import Measured
 from cuteblas.planning.cost.hosts import HOST, host_costs_from
 from cuteblas.planning.gemm.dispatch import plan_gemm
 from cuteblas.planning.problem import H200, CopyProblem, GemmProblem
@@ -119,10 +121,10 @@ def test_what_was_measured_before_an_error_is_fitted(capsys):
     machine = FormulaCard(H200)
     times = machine.times
 
-    def failing(sample, alternatives, plans):
+    def failing(problem, plans):
         if machine.timed > 20:
             raise RuntimeError("an illegal memory access was encountered")
-        return times(sample, alternatives, plans)
+        return times(problem, plans)
 
     machine.times = failing
     problems, _before, after = fitted(machine, SAMPLES)
@@ -164,16 +166,16 @@ def test_plans_are_made_in_other_processes(monkeypatch):
     monkeypatch.setattr(
         runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target))
     )
-    task = calibrate.task_of(SAMPLES[0], H200)
-    plans = calibrate.make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"], H200)
-    assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in task.alternatives]
+    problem = calibrate.to_measure(SAMPLES[0], H200)
+    plans = calibrate.make(SAMPLES[0].name, [*map(str, problem.alternatives), "no such plan"], H200)
+    assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in problem.alternatives]
     assert compiled and plans[-1] == f"{SAMPLES[0].name}, no such plan: KeyError: 'no such plan'"
 
     def refused(kernel, target):
         raise runtime.CompileError(kernel.name, target, "no")
 
     monkeypatch.setattr(runtime, "compile", refused)
-    assert isinstance(calibrate.make(SAMPLES[0], [str(task.alternatives[0])], H200)[0], str)
+    assert isinstance(calibrate.make(SAMPLES[0].name, [str(problem.alternatives[0])], H200)[0], str)
 
 
 def test_processes_end_with_the_command(monkeypatch, tmp_path):
@@ -181,8 +183,8 @@ def test_processes_end_with_the_command(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     before = active_children()
     with calibrate.Workers() as pool:
-        names = [[*map(str, calibrate.task_of(sample, H200).alternatives)] for sample in SAMPLES]
-        futures = [pool.submit(calibrate.make, sample, own, H200)
+        names = [[*map(str, calibrate.to_measure(sample, H200).alternatives)] for sample in SAMPLES]
+        futures = [pool.submit(calibrate.make, sample.name, own, H200)
                    for sample, own in zip(SAMPLES, names, strict=True)]
         own = [child for child in active_children() if child not in before]
         assert own
@@ -196,15 +198,15 @@ def test_processes_end_with_the_command(monkeypatch, tmp_path):
                                                                   for future in futures)
 
 
-def test_tasks_have_the_choice_and_several_tiles():
+def test_plans_to_measure_are_the_choice_and_several_tiles():
     for sample in SAMPLES:
-        task = calibrate.task_of(sample, H200)
-        names = list(map(str, task.alternatives))
-        assert names[0] == str(task.choice(H200)) and len(set(names)) == len(names) <= 12
+        problem = calibrate.to_measure(sample, H200)
+        names = list(map(str, problem.alternatives))
+        assert names[0] == str(problem.choice(H200)) and len(set(names)) == len(names) <= 12
         everything = calibrate.alternatives_of(sample, H200)
         least = min(x.seconds(H200) for x in everything)
         near = {x.family for x in everything if x.seconds(H200) <= 4 * least}
-        assert {x.family for x in task.alternatives} == near | {task.alternatives[0].family}
+        assert {x.family for x in problem.alternatives} == near | {problem.alternatives[0].family}
 
 
 class FakeArray:
@@ -218,20 +220,16 @@ class FakeCupy:
     def __init__(self):
         self.arrays, self.end = [], 1 << 40
         stream = SimpleNamespace(ptr=7)
-        self.cuda = SimpleNamespace(runtime=SimpleNamespace(memGetInfo=lambda: (100 << 30, 0)),
-                                    get_current_stream=lambda: stream)
-
-    def empty(self, count, dtype):
-        array = FakeArray(self.end, count * np.dtype(dtype).itemsize)
-        self.end += array.nbytes + (1 << 30)
-        self.arrays.append(array)
-        return array
+        self.cuda = SimpleNamespace(get_current_stream=lambda: stream)
 
     def asarray(self, x):
         return x
 
-    def tile(self, x, times):
-        return self.empty(x.nbytes * times, np.uint8)
+    def resize(self, x, count):
+        array = FakeArray(self.end, count * x.itemsize)
+        self.end += array.nbytes + (1 << 30)
+        self.arrays.append(array)
+        return array
 
 
 def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
@@ -251,20 +249,24 @@ def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
         "executor",
         lambda plan: SimpleNamespace(launch=lambda *arguments: calls.append(arguments))
     )
-    with calibrate.Card(H200) as card:
+    card = calibrate.Card(H200)
+    with card.workers:
         for sample in USUAL[::4]:
             calls.clear()
-            seconds = card.times(sample, [None], [None])
-            if seconds == [None]:
-                assert not calls and isinstance(sample.problem, CopyProblem)
-                continue
-            assert seconds == [pytest.approx(1e-5)]
+            problem = Measured(sample.name, None, [None], [])
+            assert card.times(problem, [None]) == {0: pytest.approx(1e-5)}
             addresses, stream = calls[0]
             assert stream == 7 and len(addresses) == len(sample.problem.roles)
             for address, (low, high) in zip(addresses, reaches(sample), strict=True):
                 assert any(x.data.ptr <= address + low and address + high <= x.data.ptr + x.nbytes
-                           for x in card._xp.arrays), sample
-        assert card.times(sample, [None], ["it cannot be"]) == [None]
+                           for x in card._gpu.rival.arrays), sample
+        assert card.times(problem, ["it cannot be"]) == {}
+        monkeypatch.setattr(FakeCupy, "resize", without_memory)
+        assert card.times(problem, [None]) == {}
+
+
+def without_memory(cupy, x, count):
+    raise MemoryError
 
 
 def reaches(sample: Sample):
@@ -286,12 +288,23 @@ def reach(extents, strides, item):
 
 @pytest.mark.parametrize("name", ["bool", "int8", "int64", "float16", "bfloat16", "float32",
                                   "complex64", "float64", "complex128"])
-def test_numbers_fill_memory(name):
-    x = numbers(name)
-    assert x.nbytes == 1 << 24 and x.itemsize <= 8
+def test_numbers_are_those_of_their_type(name):
+    x = calibrate._numbers(name)
+    assert x.dtype == np.uint8 and x.flags.c_contiguous
     if name == "bfloat16":
-        x = (x.astype(np.uint32) << 16).view(np.float32)
-    assert np.isfinite(x.astype("f8")).all() and len(np.unique(x[:1000])) > 1
+        x = (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        assert 0.9 < x.std() < 1.1
+    else:
+        x = x.view(name)
+    assert np.isfinite(x).all() and len(np.unique(x[:1000])) > 1 and abs(x).max() < 100
+
+
+def test_random_elements_repeat_in_other_rows():
+    x = random_array(np, (2048, 1024), "float32")
+    assert len(np.unique(x[:, 0])) == 2048 and 0.99 < x.std() < 1.01
+    few = random_elements(np.dtype("int8"))
+    assert few.min() == -128 and few.max() == 127 and 0.09 < random_elements(np.dtype("bool")).mean() < 0.11
+    assert (random_array(np, (3, 4), "int32", 1, "F", 7) < 7).all()
 
 
 def test_own_costs_are_refused_with_a_warning(monkeypatch, tmp_path):

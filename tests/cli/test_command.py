@@ -18,7 +18,7 @@ import cuteblas
 from cuteblas import cli
 from cuteblas.cli import command, main
 from cuteblas.cli.command import CommandError, ended
-from cuteblas.cli.progress import Progress
+from cuteblas.cli.terminal import Progress
 
 CUTEBLAS = [sys.executable, "-m", "cuteblas"]
 TESTSUITE = [sys.executable, "-m", "conformance.blas", "--sizes", "3"]
@@ -233,7 +233,7 @@ class Terminal(io.StringIO):
 
 def counted(monkeypatch, stream, **modules):
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("cuteblas.cli.progress._SECONDS", 0.0)
+    monkeypatch.setattr("cuteblas.cli.terminal._SECONDS", 0.0)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     with Progress("cases", 2) as progress:

@@ -9,7 +9,8 @@ import pytest
 
 import cuteblas
 from cuteblas.cli import main
-from cuteblas.cli.explain import operand, shapes
+from cuteblas.cli.explain import operand
+from cuteblas.cli.problems import shapes
 
 
 @pytest.mark.parametrize("extents, order, dtype",
@@ -46,7 +47,7 @@ def test_transposes_pictures_and_source(capsys):
     assert "copy: complex128 (500000, 1000000) in order 'C'" in text and "the bank of word (j, i)" in text
     assert 'extern "C" __global__' in text
     assert "the bank of word" not in explained(capsys, "512x512")
-    assert "elements of C that" in explained(capsys, "512x512", "512x512", "--picture")
+    assert "elements of C; each cell is a thread" in explained(capsys, "512x512", "512x512", "--picture")
     assert explained(capsys, "0x3", "3x4", "--picture",
                      "--source").count("nothing to do: the result has no elements") == 1
     assert "float32 (64, 1037, 1001) in order 'C'" in explained(capsys, "64x1001x1037:0,2,1")
@@ -124,10 +125,7 @@ def test_other_cards(capsys, device, family, name):
         (["(3,4"], "a shape is written"),
         (["3..4"], "a shape is written"),
         (["99999999999x99999999999", "99999999999x9"], "arrays have less than 2^63 bytes"),
-        (
-            ["2000000000x2", "2x2000000000"],
-            "2000000000x2000000000 elements of 4 bytes is too large"
-        ),
+        (["2000000000x2", "2x2000000000"], "a grid has at most 2^31 - 1"),
         (["9" * 5000 + "x2"], "an extent has at most 19 digits"),
         (["3x4", "4x5", "--device", "v100"], "device is one of 'a100', "),
         (["16x4:1,1"], "axes of a permutation"),

@@ -3,6 +3,7 @@ whose copies happen late."""
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -50,6 +51,7 @@ def short(monkeypatch):
     monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
     monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 12)
     monkeypatch.setattr(streaming, "_ROWS", 4)
+    monkeypatch.setattr(streaming, "_panels", streaming._panels.__wrapped__)
 
 
 @pytest.fixture
@@ -300,10 +302,8 @@ def test_calls_in_tiles(link, short, limited_to, monkeypatch, name, limit):
 
 def test_a_number_moves_from_the_memory_of_its_array():
     x = np.array(2, ">f4")
-    whole = slice(None)
-    assert np.shares_memory(
-        x, streamed.Operand(x, (None,) * 4).part(streaming.Tile(whole, whole, whole, whole))
-    )
+    whole = streaming.Tile.whole(1, 1, 1, 1)
+    assert np.shares_memory(x, streamed.Operand(x, (None,) * 4).part(whole))
     assert np.shares_memory(x, host_cuda._image(x).packed)
 
 
@@ -563,9 +563,19 @@ def test_auto_starts_cuda_when_a_call_would_gain_by_an_array_that_stays(not_star
     assert 1e-4 < here < there
     for limit, begins in ((0, 0), (1 << 30, 1)):
         monkeypatch.setattr(keeping, "_limit", limit)
-        assert {placement._stays(work, (), [x, x[0]])
-                for _ in range(99)} == {"CUDA is not started yet"}
+        for _ in range(99):
+            assert placement.offload("matmul", work, None, [x, x[0]], None, list) == []
         assert len(not_started) == begins
+
+
+def test_cuda_starts_after_a_short_call(not_started, monkeypatch):
+    work = placement.work_of(1e8, np.float64, [], None, (500, 500))
+    here, there = work.seconds()
+    assert 0 < here - there < placement._SHORT
+    monkeypatch.setattr(placement, "_saved", placement._GAIN)
+    began = []
+    placement.offload("matmul", work, None, [], None, lambda: began.append(len(not_started)))
+    assert began == [0] and len(not_started) == 1
 
 
 def test_the_first_call_imports_nothing(not_started):
@@ -633,6 +643,21 @@ def test_a_job_is_waited_for_where_that_is_shorter():
     assert 0.0 < job.wait(60.0) < 50 and job.done() and job.exception() is None and job.wait(60.0) == 0.0
     failed = background.later(lambda: 1 / 0)
     assert isinstance(failed.exception(), ZeroDivisionError)
+
+
+def test_jobs_change_settings_of_python_only_while_they_run(monkeypatch):
+    before = gc.get_threshold()
+    try:
+        with background.short_turns():
+            with background.short_turns():
+                pass
+            assert sys.getswitchinterval() < 1e-3 and gc.get_threshold()[2] > 1e6
+        assert gc.get_threshold() == before and sys.getswitchinterval() > 1e-3
+        with background.short_turns():
+            gc.set_threshold(500, 5, 5)
+        assert gc.get_threshold() == (500, 5, 5)
+    finally:
+        gc.set_threshold(*before)
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ def link(request, monkeypatch, hashes):
         monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
         monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 13)
         monkeypatch.setattr(streaming, "_ROWS", 4)
+        monkeypatch.setattr(streaming, "_panels", streaming._panels.__wrapped__)
         monkeypatch.setattr(streaming, "_LAUNCHED", 0.0)
     if request.param == "as a whole":
         monkeypatch.setattr(streamed, "schedule", lambda *_: None)

@@ -11,7 +11,7 @@ import cuteblas
 from cuteblas import blas
 from cuteblas.engines import peer_copies, spread
 from cuteblas.engines.cuda import CUDA
-from cuteblas.planning import sharding
+from cuteblas.planning import sharding, streaming
 from cuteblas.planning.cost.hosts import HOST, HostCosts
 
 from . import host_cupy
@@ -335,6 +335,7 @@ class Together:
         monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
         monkeypatch.setattr("cuteblas.planning.streaming._PANEL_BYTES", 1 << 7)
         monkeypatch.setattr("cuteblas.planning.streaming._ROWS", 2)
+        monkeypatch.setattr("cuteblas.planning.streaming._panels", streaming._panels.__wrapped__)
 
     def touch(self, *arrays):
         pass

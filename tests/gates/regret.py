@@ -46,7 +46,7 @@ from zlib import crc32
 import numpy as np
 
 from cuteblas.cli.calibrate import alternatives_of, choice_of
-from cuteblas.cli.samples import Sample, sample_named
+from cuteblas.cli.problems import Sample, sample_named
 from cuteblas.planning.problem import CopyProblem, DeviceInfo
 
 ROOT = Path(__file__).parents[2]

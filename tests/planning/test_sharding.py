@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from cuteblas.planning import sharding
-from cuteblas.planning.sharding import AXES, Cost, Extents, Held, Operands, Part, spread
+from cuteblas.planning.sharding import AXES, Cost, Held, Operands, Part, spread
+from cuteblas.planning.streaming import Tile
 
 N = 16384
 COST = Cost(34e-3, 0.8e-3 / N**2)
@@ -17,25 +19,25 @@ COST = Cost(34e-3, 0.8e-3 / N**2)
 
 def held(name, axis, cuts=(), devices=(0, 1, 2), n=N, read=False):
     ends = [0, *cuts, n]
-    parts = tuple(Part(device, *part) for device, part in zip(devices, pairwise(ends),
+    parts = tuple(Part(device, range(*part)) for device, part in zip(devices, pairwise(ends),
                                                               strict=False))
-    return Held(AXES[name], axis, parts, 4 * n * n, read)
+    return Held(AXES[name], axis, parts, 4, read)
 
 
 def divided(a, b, c, cost=COST, devices=(0, 1), rate=390e9):
-    return spread(Extents(1, N, N, N), Operands(a, b, c), devices, cost, lambda i, j: rate)
+    return spread(Tile.whole(1, N, N, N), Operands(a, b, c), devices, cost, lambda i, j: rate)
 
 
 def ranges(tile):
-    return [cut.indices(N)[:2] for cut in (tile.m, tile.n)]
+    return [(part.start, part.stop) for part in (tile.m, tile.n)]
 
 
 def test_a_part_costs_what_is_made_for_it():
-    extents, cost = Extents(1, 8, 6, 10), Cost(5.0, 0.01)
-    assert cost.of(extents, 1, 8, 6) == pytest.approx(5.0)
-    assert 2 * cost.of(extents, 1, 8, 3) - 5.0 == pytest.approx(0.01 * 80)         # A is read twice
-    assert 2 * cost.of(extents, 1, 4, 6) - 5.0 == pytest.approx(0.01 * 60)
-    assert Cost(5.0).of(extents, 1, 4, 3) == pytest.approx(1.25)
+    whole, cost = Tile.whole(1, 8, 6, 10), Cost(5.0, 0.01)
+    assert cost.of(whole, whole) == pytest.approx(5.0)
+    assert 2 * cost.of(whole, Tile.whole(1, 8, 3, 10)) - 5.0 == pytest.approx(0.01 * 80)         # A is read twice
+    assert 2 * cost.of(whole, Tile.whole(1, 4, 6, 10)) - 5.0 == pytest.approx(0.01 * 60)
+    assert Cost(5.0).of(whole, Tile.whole(1, 4, 3, 10)) == pytest.approx(1.25)
 
 
 def moved(found, name="abc"):
@@ -65,9 +67,9 @@ def test_a_device_begins_with_what_it_has():
 
 
 def test_no_part_is_empty():
-    assert [*sharding._grids(Extents(1, 2, 9, 5), 3)] == [{"m": 1, "n": 3}]
-    assert [*sharding._grids(Extents(1, 9, 2, 5), 3)] == [{"m": 3, "n": 1}]
-    assert [*sharding._grids(Extents(3, 1, 1, 5), 3)] == [{"batch": 3}]
+    assert [*sharding._grids(Tile.whole(1, 2, 9, 5), 3)] == [{"m": 1, "n": 3}]
+    assert [*sharding._grids(Tile.whole(1, 9, 2, 5), 3)] == [{"m": 3, "n": 1}]
+    assert [*sharding._grids(Tile.whole(3, 1, 1, 5), 3)] == [{"batch": 3}]
 
 
 def test_tiles_are_few_where_operands_are_made_ready_for_each():
@@ -100,11 +102,11 @@ def pcie(one, other):
 
 def course(arrays, cells, rate=all_to_all, seconds=1.0):
     """What becomes of tiles, each a range of rows and one of columns, of each device."""
-    product = sharding._Product(Extents(1, N, N, N), Operands(*arrays), tuple(range(len(cells))),
+    whole = Tile.whole(1, N, N, N)
+    product = sharding._Product(whole, Operands(*arrays), tuple(range(len(cells))),
                                 Cost(seconds), rate)
-    return sharding._Course(product, [tuple(sharding.Tile(slice(None), slice(*m), slice(*n),
-                                                          slice(None)) for m, n in cell)
-                                      for cell in cells]).run()
+    return sharding._Course(product, [tuple(whole._replace(m=range(*m), n=range(*n))
+                                            for m, n in cell) for cell in cells]).run()
 
 
 def rows(name, count):
@@ -209,33 +211,33 @@ def test_every_element_is_computed_once(seed, monkeypatch):
     monkeypatch.setattr(sharding, "_ROWS", 4)
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 5))
-    extents = Extents(int(rng.choice([1, 5])), *(int(n) for n in rng.integers(1, 60, 3)))
+    whole = Tile.whole(int(rng.choice([1, 5])), *(int(n) for n in rng.integers(1, 60, 3)))
+    extents = {axis: len(part) for axis, part in whole._asdict().items()}
     arrays = []
     for name in "abc":
-        axis = str(rng.choice(AXES[name][extents.batch == 1:]))
-        n = extents.of(axis)
+        axis = str(rng.choice(AXES[name][extents["batch"] == 1:]))
+        n = extents[axis]
         cuts = sorted({int(cut) for cut in rng.integers(1, n + 1, rng.integers(0, 3))} - {n})
         devices = [int(device) for device in rng.choice(5, len(cuts) + 1, replace=False)]
         one = held(name, axis, cuts, devices, n, read=name == "c" and bool(rng.integers(2)))
-        arrays.append(Held(one.axes[extents.batch == 1:], axis, one.parts,
-                           int(4 * np.prod([extents.of(x) for x in AXES[name]])), one.read))
+        arrays.append(replace(one, axes=one.axes[extents["batch"] == 1:]))
     finer, slots = [(1, None), (2, 3), (4, 3)][seed % 3]
-    found = spread(extents, Operands(*arrays), tuple(range(count)),
+    found = spread(whole, Operands(*arrays), tuple(range(count)),
                    Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9 * (1 + (i + j) % 2),
                    finer, slots)
-    times = np.zeros(extents[:3], int)
+    times = np.zeros([*extents.values()][:3], int)
     for share in found.shares:
         for tile, step in zip(share.tiles, share.steps, strict=True):
-            assert times[tile.batch, tile.m, tile.n].size
-            times[tile.batch, tile.m, tile.n] += 1
+            assert tile.outputs
+            times[np.ix_(*tile[:3])] += 1
             for one, panel in zip(arrays, step, strict=True):
                 covered = np.zeros(panel.shape, int)
                 for piece in panel.pieces:
                     covered[piece.within] += 1
                     assert one.parts[piece.shard].device == piece.device
                     for axis, cut, within in zip(one.axes, piece.inside, piece.within, strict=True):
-                        first = one.parts[piece.shard].start if axis == one.axis else 0
-                        begin, _end = extents.bounds(tile, axis)
+                        first = one.parts[piece.shard].range.start if axis == one.axis else 0
+                        begin = getattr(tile, axis).start
                         assert (first + cut.start, first + cut.stop) == (begin + within.start,
                                                                          begin + within.stop)
                 assert (covered == 1).all()

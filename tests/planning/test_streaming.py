@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from cuteblas.planning import streaming
-from cuteblas.planning.streaming import Extents, panel_of, parts, schedule
+from cuteblas.planning.streaming import Extents, Tile, moved_bytes, schedule
 
 
-def lengths(part, extent):
-    return range(*part.indices(extent))
+def panel_of(operand, tile):
+    """The part of an operand that a tile needs."""
+    return (tile.batch, tile.m, tile.k) if operand == "a" else (tile.batch, tile.k, tile.n)
 
 
 def some_products(count=150):
@@ -24,7 +25,7 @@ def some_products(count=150):
                       random.choice((1, 1, 1, 7)), random.choice((1, 1, 3)),
                       *random.choice(((4, 4, 4), (8, 8, 8), (1, 1, 4), (2, 2, 2))),
                       random.random() < 0.8, random.random() < 0.5, shared, random.random() < 0.5,
-                      random.random() < 0.7, 0,
+                      random.random() < 0.7, 128,
                       random.choice((0.0, 1.0))), random.choice((1 << 40, 1 << 26, 1 << 24,
                                                                  1 << 22))
 
@@ -33,6 +34,7 @@ def some_products(count=150):
 def short_panels(monkeypatch):
     monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 18)
     monkeypatch.setattr(streaming, "_BLOCK_ROWS", 150)
+    monkeypatch.setattr(streaming, "_panels", streaming._panels.__wrapped__)
 
 
 def test_every_product_of_elements_is_in_one_tile():
@@ -44,10 +46,10 @@ def test_every_product_of_elements_is_in_one_tile():
         tried += 1
         seen = np.zeros((x.batch, -(-x.m // 50), -(-x.n // 50)), int)      # how many of the sum
         for tile in found.tiles:
-            rows = [i // 50 for i in lengths(tile.m, x.m) if i % 50 == 0]
-            columns = [i // 50 for i in lengths(tile.n, x.n) if i % 50 == 0]
-            for i in lengths(tile.batch, x.batch):
-                seen[np.ix_([i], rows, columns)] += len(lengths(tile.k, x.k))
+            rows = [i // 50 for i in tile.m if i % 50 == 0]
+            columns = [i // 50 for i in tile.n if i % 50 == 0]
+            for i in tile.batch:
+                seen[np.ix_([i], rows, columns)] += len(tile.k)
         assert (seen == x.k).all(), (x, limit)
     assert tried > 100
 
@@ -68,22 +70,19 @@ def test_panels_and_tiles_fit():
         found = schedule(x, limit)
         if found is None or x.shared or found.ahead == len(found.tiles):
             continue
-        sizes = {"a": (x.a_bytes, x.m, x.k), "b": (x.b_bytes, x.k, x.n)}
         most = 0
         for i in range(len(found.tiles)):
             there, used = set(), 0
             for operand, tile in product("ab", found.tiles[i:i + found.ahead + 1]):
                 batch, *box = panel_of(operand, tile)
-                size, *extents = sizes[operand]
-                own = x.a_batch if operand == "a" else x.b_batch
-                counts = [len(lengths(part, extent))
-                          for part, extent in zip(box, extents, strict=True)]
+                size, own = (x.a_bytes, x.a_batch) if operand == "a" else (x.b_bytes, x.b_batch)
+                counts = [*map(len, box)]
                 key = operand, str(batch) if own else "", str(box)
                 if key not in there:
                     there.add(key)
-                    used += size * counts[0] * counts[1] * x.others * (len(lengths(batch, x.batch)) if own else 1)
+                    used += size * counts[0] * counts[1] * x.others * (len(batch) if own else 1)
             tile = found.tiles[i]
-            c = len(lengths(tile.m, x.m)) * len(lengths(tile.n, x.n)) * len(lengths(tile.batch, x.batch)) * x.others * x.c_bytes
+            c = len(tile.m) * len(tile.n) * len(tile.batch) * x.others * x.c_bytes
             most = max(most, used + 2 * c)
         assert most <= limit, (x, limit, most)
 
@@ -91,7 +90,6 @@ def test_panels_and_tiles_fit():
 def test_what_fits_moves_once():
     for x, _limit in some_products():
         found = schedule(x, 1 << 50)
-        assert (found.up, found.down) == (x.a + x.b, x.c)
         assert found.ahead == len(found.tiles)
 
 
@@ -112,7 +110,7 @@ def test_where_nothing_moves_up_each_panel_leaves_while_the_next_is_computed(sec
     """The total is nearly the larger of computing and leaving: 5.4 ms for C, and what panels
     cost."""
     x = Extents(8192, 8000, 8192, seconds=seconds, a_kept=True, b_kept=True)
-    rows = [lengths(tile.m, x.m) for tile in schedule(x, 1 << 40).tiles]
+    rows = [tile.m for tile in schedule(x, 1 << 40).tiles]
     assert sum(map(len, rows)) == x.m and all(len(part) % 128 == 0 for part in rows)
     computed = left = 0.0
     for part in rows:
@@ -129,22 +127,21 @@ def test_a_small_result_leaves_as_a_whole(m, n):
 
 
 def test_three_matrices_of_16_gib_in_8():
-    """One operand moves once and the other a few times, or both a few times; the estimate of bytes
-    is that of the tiles."""
+    """One operand moves once and the other a few times, or both a few times."""
     x = Extents(1 << 16, 1 << 16, 1 << 16)
     found = schedule(x, 8 << 30)
-    assert found.up <= 6 * (16 << 30) and found.device_bytes <= 8 << 30
-    assert found.up == streaming._counted(x, found.tiles, found.ahead, 0).up
+    assert moved_bytes(x, found.tiles) <= 6 * (16 << 30)
 
 
 def test_a_long_sum_is_divided():
     x = Extents(64, 64, 10_000_000)
     found = schedule(x, 1 << 30)
-    assert all(tile[1:3] == (slice(0, 64), slice(0, 64))
+    assert all(tile[1:3] == (range(64), range(64))
                for tile in found.tiles) and len(found.tiles) > 1
-    assert found.up == x.a + x.b
+    assert moved_bytes(x, found.tiles) == x.a + x.b
     assert schedule(Extents(64, 64, 10_000_000, may_divide_k=False), 1 << 30) is None
 
 
 def test_parts():
-    assert parts(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
+    rows = [tile.m for tile in Tile.whole(1, 7, 1, 1).parts("m", 3)]
+    assert rows == [range(3), range(3, 6), range(6, 7)]

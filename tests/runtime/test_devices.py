@@ -178,9 +178,9 @@ def test_nvrtc_is_loaded_where_it_is_a_package_and_compiles(tmp_path):
     program = """
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.runtime.compiler import compile
-from cuteblas.runtime.devices import load_compiler
+from cuteblas.runtime.devices import load_libraries
 before = open("/proc/self/maps").read()
-load_compiler()
+load_libraries()
 print("libnvrtc.so" in before, "libnvrtc.so" in open("/proc/self/maps").read())
 assert compile(KernelBuilder("example", threads=32).build(), "sm_90").startswith(b"\\x7fELF")
 """

@@ -1,9 +1,7 @@
-"""The Array API standard for ``cuteblas.ndarray``: all of version 2024.12, with the extensions
-``linalg`` and ``fft``.
+"""The Array API standard, version 2024.12, for ``cuteblas.ndarray``, with ``linalg`` and ``fft``.
 
-Products are those of this package, all other functions those of array-api-compat for the library of
-the data. It is what ``__array_namespace__`` returns. Beyond the standard there are ``float16``, and
-NumPy's functions that xarray looks for here.
+Products are ours, other functions those of array-api-compat. Beyond it there are ``float16``, and
+functions that xarray looks for.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ class __array_namespace_info__(_Info):
         return _devices.default_device()
 
     def devices(self) -> Any:
-        """All devices."""
         return [*_devices.devices()]
 
     def default_dtypes(self, *, device: Any = None) -> Any:

@@ -1,8 +1,7 @@
-"""The device functions that generated kernels call: the only place with PTX.
+"""The device functions ``cb::...`` that kernels call, from ``.cuh`` files: the only place with
+PTX.
 
-A kernel body calls ``cb::`` functions for every memory access, barrier and matrix instruction. For
-the GPU they come from the ``.cuh`` files beside this module; for the emulator from its own header
-with the same names.
+The emulator has functions of the same names in its own header.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ _PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32", "signed
 
 
 class _MmaType(NamedTuple):
-    """How ``mma.sync`` takes one type: of operands and accumulators the PTX type, the C++ type of a
-    register and its constraint."""
+    """PTX type of operands and accumulators, C++ type of a register, and its constraint."""
 
     ptx: str
     register: str
@@ -51,8 +49,7 @@ def _text(name: str) -> str:
 
 
 def _wgmma_atom(function: str, n: int, of: list[str]) -> str:
-    """One ``wgmma.mma_async`` instruction as a function (PTX ISA, "wgmma.mma_async"). Sums of bytes
-    wrap."""
+    """One ``wgmma.mma_async`` as a function (PTX ISA, "wgmma.mma_async"); sums of bytes wrap."""
     regs, of_bytes, in_registers = n // 2, function == "wgmma_m64k32", function.endswith("_rs")
     total, constraint, ptx_total = ("int", "r", "s32") if of_bytes else ("float", "f", "f32")
     names = ", ".join(f"%{i}" for i in range(regs))
@@ -96,7 +93,6 @@ template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
 
 
 def _wgmma_atoms(uses: Iterable[Use]) -> str:
-    """The ``wgmma`` instructions that are called, those of bytes last."""
     atoms = sorted(uses, key=lambda use: (use.name == "wgmma_m64k32", int(use.of[0]),
                                           use.of[1:] or ("float",)))
     texts = (_wgmma_atom(name, int(n), of) for name, (n, *of) in atoms)
@@ -104,7 +100,6 @@ def _wgmma_atoms(uses: Iterable[Use]) -> str:
 
 
 def _mma_atoms(uses: Iterable[Use]) -> str:
-    """The ``mma.sync`` instructions that are called."""
     atoms = []
     for name, (element,) in uses:
         m, n, k = map(int, name.removeprefix("mma_m").replace("n", "k").split("k"))

@@ -1,5 +1,5 @@
-"""Products of NumPy arrays that have run are replayed where all large operands have copies on the
-device: the kernel runs on the copies as they are, while Linux is asked whether they are right."""
+"""Products of NumPy arrays whose operands have copies on the device: the kernel runs on them while
+Linux is asked whether they are right."""
 
 from __future__ import annotations
 
@@ -18,23 +18,8 @@ __all__ = ["replayed"]
 
 
 class _OnCopies(NamedTuple):
-    """A product of matrices on the device.
-
-    Attributes
-    ----------
-    key, call
-        The product of CuPy arrays, and its key.
-    home, lock
-        The device, and the lock of its ring.
-    places : tuple of numpy.ndarray or None
-        The pinned memory of each operand that moves with every call.
-    result : numpy.ndarray
-        That of the result,
-    is_new : bool
-        and whether a new one is laid out so.
-    ticks : tuple of callable
-        What counts the call.
-    """
+    """A product of matrices on the device; ``places`` are pinned memory of operands that move with
+    every call, ``is_new`` says that a new result is laid out like ``result``."""
 
     key: tuple
     call: Recorded
@@ -46,8 +31,7 @@ class _OnCopies(NamedTuple):
     ticks: tuple[Callable[[], Any], ...]
 
     def __call__(self, arrays: Sequence[np.ndarray], out: np.ndarray | None) -> np.ndarray | None:
-        """The product of operands with the shapes, strides and types of those before; ``None`` if
-        one has no copy, or was written."""
+        """The product of operands like those; ``None`` if one has no copy, or was written."""
         call, few, home = self.call, host_cuda.FEW_BYTES, host_cuda.current_home()
         # a handler of signals, while another product has the pinned memory
         if self.lock._is_owned() or home is not self.home or recorded.get(self.key) is not call or (
@@ -95,20 +79,8 @@ class _OnCopies(NamedTuple):
 
 def replayed(function: str, note: Sequence[Any], arrays: Sequence[np.ndarray], result: np.ndarray,
              is_new: bool) -> _OnCopies | None:
-    """What replays a product that :func:`~cuteblas.engines.host_cuda.straight` has noted; ``None``
-    if its kernel is not recorded.
-
-    Parameters
-    ----------
-    function : str
-        On whose account.
-    note : sequence
-        The ring, the head of the replay, and the operands and the result on the device.
-    arrays, result : numpy.ndarray
-        Those of the host.
-    is_new : bool
-        Whether the call made the result.
-    """
+    """What replays a product that ``straight`` noted; ``None`` if its kernel is unknown."""
+    # ``note`` has the ring, the head of the replay, and operands and result on the device.
     ring, *given = note
     key: Any = key_of_call(*given)
     call, home, few = recorded.get(key), host_cuda.current_home(), host_cuda.FEW_BYTES

@@ -1,7 +1,4 @@
-"""Calls on CuPy arrays that have run before are replayed: one look-up leads to their launches.
-
-Imported with the first CuPy array.
-"""
+"""Calls on CuPy arrays that have run before: one look-up leads to their launches."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ _fill_in: Any = getattr(_BARE, "_init", None)
 
 def _by_parts(shape: tuple[int, ...], dtype: np.dtype, memory: Any, strides: tuple[int, ...] | None,
               order: str) -> Any:
-    """``cupy.ndarray(shape, dtype, memory, strides, order)``, by the two calls that this
-    constructor in Python comes to."""
+    """``cupy.ndarray(shape, dtype, memory, strides, order)``, by the two calls in it."""
     made = _new(NDARRAY)
     _fill_in(made, shape, dtype, memory, strides, order)
     return made
@@ -46,25 +42,11 @@ _made: Callable[..., Any] = cupy.ndarray if _fill_in is None else _by_parts
 
 
 def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None:
-    """The key of a call; ``None`` if an array of it is not a plain CuPy array. At its end it says
-    whether the first two operands begin at one address: a matrix and itself have a product of their
-    own.
-
-    Two calls with one key are the same call, whatever the arrays contain: a key has the head, a
-    part for each operand in order, and last a part for ``out``, which is ``None`` without one, so
-    that an operand is never taken for ``out``. An element type is there by its identity: types may
-    be equal and differ in what NumPy makes of them, as ``long`` and ``longlong`` do, or types with
-    metadata. Whoever keeps a key keeps the types, too.
-
-    Parameters
-    ----------
-    head : hashable
-        The function, and all arguments that are not arrays; equal ones have to mean the same.
-    inputs : sequence
-        The operands.
-    out : array or None
-        Receives the result.
-    """
+    """The key of a call; ``None`` if an array is not a plain CuPy array."""
+    # Two calls with one key are the same call, whatever the arrays contain: the head, a part for
+    # each operand, a part for ``out`` (``None`` without one), and whether the first two operands
+    # begin at one address. Types are there by identity, since equal ones may differ in what NumPy
+    # makes of them (``long``, ``longlong``, metadata): whoever keeps a key keeps the types.
     if any(type(x) is not cupy.ndarray for x in (inputs if out is None else (*inputs, out))):
         return None
     same = (True,) if len(inputs) > 1 and inputs[0].data.ptr == inputs[1].data.ptr else ()
@@ -72,29 +54,14 @@ def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None
 
 
 def _part(x: Any) -> tuple:
-    """The part of a key for an array."""
     return x.shape, x.strides, id(x.dtype), x.data.ptr & 15, x.data.device_id
 
 
 def replay(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[Any, ...] = ()) -> Any:
-    """The result of a call if one like it has run before, else ``None``.
-
-    Shapes, strides, types, alignments and devices of a call that was accepted decide everything
-    about it, except whether ``out`` overlaps an input. Address ranges tell that here; where they
-    meet, the long way finds out.
-
-    Parameters
-    ----------
-    head : hashable
-        The function, and all arguments that are not arrays: equal ones mean the same.
-    inputs : tuple
-        The operands.
-    out : array or None
-        Receives the result. An input that is ``out`` itself, element by element, is left out of
-        ``inputs``.
-    scalars : tuple
-        What the launch takes after addresses and stream.
-    """
+    """The result of a call if one like it has run before, else ``None``."""
+    # Shapes, strides, types, alignments and devices decide everything, except whether ``out``
+    # overlaps an input: where address ranges meet, the long way finds out. An input that is
+    # ``out`` itself is left out of ``inputs``; ``scalars`` follow addresses and stream.
     key, addresses = [head], []      # as key_of_call, without its calls: they would be noticed here
     for x in inputs if out is None else (*inputs, out):
         if type(x) is not NDARRAY:
@@ -136,7 +103,6 @@ def replay(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[Any
 
 
 def forget() -> None:
-    """Let every call be planned again."""
     recorded.clear()
     _not_kept.clear()
 
@@ -161,22 +127,9 @@ def _kept_call(key: tuple, head: Hashable, inputs: Sequence[Any], out: Any) -> R
 
 def record(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, result: Any,
            roles: Sequence[str], scalars: bool) -> None:
-    """Let :func:`replay` answer calls like one that has run, if it was one launch on the operands
-    and the result themselves, or if all of its steps are known; and keep it for other processes.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        The steps of the call.
-    head, inputs, out
-        As :func:`replay` will get them.
-    result : array
-        What the call returned.
-    roles : sequence of str
-        What each input and, last, the result is to a plan.
-    scalars : bool
-        Whether :func:`replay` will get those of the launch; a call of several steps has none.
-    """
+    """Let :func:`replay` answer such calls, if their steps are known, and keep them on disk."""
+    # ``roles`` are what each input and, last, the result is to a plan; a call of several steps has
+    # no ``scalars``.
     if {type(x) for x in (*inputs, result)} != {cupy.ndarray} or not (
         scalars or all(step.plain for step in recorder.steps)
     ):

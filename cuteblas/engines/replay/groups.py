@@ -1,5 +1,4 @@
-"""Groups of products of CuPy arrays that have run before are replayed, with a new table of
-addresses and scalars."""
+"""Groups of products of CuPy arrays, replayed with a new table of addresses and scalars."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ __all__ = ["record_group", "replay_group"]
 
 
 class _RecordedGroup(NamedTuple):
-    """A group that has run. Arrays are numbered: the inputs and the result of the first product,
-    then those of the second ..."""
+    """A group that has run, with its arrays numbered: each product's inputs and result in turn."""
 
     launch: Callable[..., Any]
     tick: Callable[[], Any]
@@ -42,8 +40,7 @@ class _RecordedGroup(NamedTuple):
 
 
 def _key(function: str, products: Sequence[Replayable]) -> tuple | None:
-    """The key of a group, which has those of its products; ``None`` if an array is not a plain CuPy
-    array."""
+    """The key of a group; ``None`` if an array is not a plain CuPy array."""
     keys: list[Any] = [function]
     for p in products:
         key = key_of_call(p.head, p.inputs, p.out)
@@ -54,10 +51,7 @@ def _key(function: str, products: Sequence[Replayable]) -> tuple | None:
 
 
 def replay_group(function: str, products: Sequence[Replayable]) -> list[Any] | None:
-    """The results of a group if one like it was recorded, else ``None``.
-
-    Where the address ranges of a result and of any other array meet, the long way finds out.
-    """
+    """The results of a group if one like it was recorded, without overlaps; else ``None``."""
     try:
         key = _key(function, products)
         found = None if key is None else recorded.get(key)
@@ -98,8 +92,7 @@ def _meet(lows: np.ndarray, highs: np.ndarray, read: np.ndarray, written: np.nda
 
 def record_group(function: str, recorder: Recorder, products: Sequence[Replayable],
                  results: Sequence[Any]) -> None:
-    """Let :func:`replay_group` answer calls like one that has run, if it was one group of all
-    products and nothing else."""
+    """Let :func:`replay_group` answer calls like one that was one group and nothing else."""
     key = _key(function, products)
     if key is None or recorder.steps_taken != 1 or recorder.arrays_made != sum(p.out is None for p in products):
         return

@@ -1,9 +1,7 @@
-"""Recorded calls on disk, for other processes: these launch them without planning, source or
-compiler.
+"""Recorded calls on disk: other processes launch them without planning, source or compiler.
 
-A kept call is known by its key, and by all else that decides it: this package's own files, the
-versions of NumPy, CuPy and the compiler, the device, what was measured of it, and the limit of
-workspaces.
+All that decides a call names it: its key, this package's files, versions of NumPy, CuPy and the
+compiler, the device, measured choices, and the limit of workspaces.
 """
 
 from __future__ import annotations
@@ -70,8 +68,7 @@ def _version(package: str) -> str | None:
 
 @cache
 def fingerprint(ordinal: int) -> str | None:
-    """All that decides how calls on a device are launched, besides the call; ``None`` if it is not
-    known."""
+    """All that decides how calls on a device are launched but the call; ``None`` if unknown."""
     if os.environ.get("CUTEBLAS_KEEP_CALLS") == "0" or (files := _files()) is None:
         return None
     try:
@@ -109,8 +106,7 @@ def _is_usual(dtype: np.dtype) -> bool:
 
 
 def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
-    """The name of the file of a call, which :func:`~cuteblas.engines.replay.cupy.replay` may
-    answer; ``None`` if it has none."""
+    """The name of the file of a call that may be replayed; ``None`` if it has none."""
     arrays = inputs if out is None else (*inputs, out)
     if len({x.data.device_id for x in arrays}) != 1 or not all(_is_usual(x.dtype) for x in arrays):
         return None
@@ -128,8 +124,7 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
 
 
 def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:
-    """A call that another process has kept; ``None`` if there is none, or the cache lacks a kernel
-    of it."""
+    """A call that another process has kept; ``None`` if there is none, or a kernel is missing."""
     if (name := name_of(head, inputs, out)) is None or (data := find("calls", name)) is None:
         return None
     arrays, found = inputs if out is None else (*inputs, out), json.loads(data)
@@ -163,7 +158,6 @@ def write(head: Hashable, inputs: Sequence[Any], out: Any, call: Recorded,
 
 # -- launches as values that JSON has --------------------------------------------------------------
 def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
-    """What launches a call, or a step of it."""
     if isinstance(launch, Program):
         steps = [_launch_to_json(step, device) for step in launch.steps]
         return None if None in steps else {"steps": steps, "offsets": launch.offsets,
@@ -184,7 +178,6 @@ def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
 
 
 def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
-    """The launch, or the step of a call."""
     if "steps" in kept:
         steps = tuple(_launch_from_json(step, device) for step in kept["steps"])
         return None if None in steps else Program(steps, tuple(kept["offsets"]), kept["nbytes"])
@@ -200,22 +193,17 @@ def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
 
 
 def _numbers(pick: Any) -> list[int]:
-    """Which elements something picks."""
     return [x.start if isinstance(x, slice) else x for x in pick.__reduce__()[1]]
 
 
 # -- plans as values that JSON has -----------------------------------------------------------------
 class _KeptParam(NamedTuple):
-    """A parameter of a kernel: see :class:`~cuteblas.codegen.kernel.Param`."""
-
     name: str
     kind: str
     dtype: DType
 
 
 class _KeptMap(NamedTuple):
-    """A tensor map: see :class:`~cuteblas.codegen.kernel.TensorMapSpec`."""
-
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -224,8 +212,7 @@ class _KeptMap(NamedTuple):
 
 
 def plan_to_json(plan: Plan, ordinal: int) -> tuple[Any, ...] | None:
-    """A plan that has been launched on a device for other processes; ``None`` if its kernels are
-    not those of this process."""
+    """A launched plan for other processes; ``None`` if its kernels are of another process."""
     if not plan.launches or not all(is_loaded(launch.kernel, ordinal) for launch in plan.launches):
         return None
     launches = []
@@ -243,13 +230,7 @@ def plan_to_json(plan: Plan, ordinal: int) -> tuple[Any, ...] | None:
 
 
 def executor_from_json(kept: Sequence[Any], ordinal: int) -> Executor | None:
-    """The executor of a kept plan on a device, which is the current one.
-
-    Returns
-    -------
-    Executor or None
-        ``None`` if the cache has lost the machine code of a kernel.
-    """
+    """The executor of a kept plan on the current device; ``None`` if the cache lost a kernel."""
     roles, arch, workspace_bytes, given = kept
     launches, functions = [], []
     for *facts, cluster, params, grid, arguments in given:

@@ -1,5 +1,4 @@
-"""Launches of a replay: one plan on the operands and the result themselves, or a :class:`Program`
-of several steps."""
+"""Launches of a replay: one plan, or a :class:`Program` of several steps."""
 
 from __future__ import annotations
 
@@ -22,20 +21,16 @@ __all__ = ["Call", "Launcher", "Place", "Placed", "Program", "as_launch", "as_pr
 _ALIGNMENT = 256                        # bytes, of intermediate results
 
 Launcher = Callable[[tuple[int, ...], int], Any]
-"""A function of the addresses of all places and of a stream. The places are the operands, the
-result, and intermediate results."""
+"""A function of the addresses of operands, result and intermediate results, and of a stream."""
 
 
 class Place(NamedTuple):
-    """An array without its address."""
-
     number: int
     shape: tuple[int, ...]
     dtype: np.dtype
     strides: tuple[int, ...]
 
     def at(self, address: int, device: int) -> Any:
-        """The array."""
         memory = cupy.cuda.UnownedMemory(address, 1, None, device)
         return cupy.ndarray(self.shape, self.dtype, cupy.cuda.MemoryPointer(memory, 0),
                             self.strides)
@@ -56,8 +51,6 @@ class Placed:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of CuPy on some places."""
-
     function: Callable[..., Any]
     places: tuple[Place, ...]
     device: int
@@ -68,25 +61,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """The steps of a call; it is launched as a plan is.
-
-    Attributes
-    ----------
-    steps : tuple of callable
-        In order.
-    offsets : tuple of int
-        The offsets of intermediate results in one allocation.
-    nbytes : int
-        The size of that allocation.
-    """
+    """The steps of a call, launched as a plan; intermediate results share an allocation."""
 
     steps: tuple[Launcher, ...]
     offsets: tuple[int, ...]
     nbytes: int
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
-        """Put all steps on a stream, CuPy's current one; the allocation goes back to CuPy's pool,
-        which keeps to its order."""
+        """Put all steps on CuPy's current stream, whose pool gets the allocation back in order."""
         places = tuple(addresses)
         if self.offsets:
             memory = cupy.cuda.alloc(self.nbytes)
@@ -98,8 +80,7 @@ class Program:
 
 def as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any,
               roles: Sequence[str]) -> tuple[Any, Any] | None:
-    """The launcher of a call that consisted of it alone, and what picks its addresses; one that
-    copies an operand or a result has made an array."""
+    """The launcher of a call of one step, and what picks addresses; ``None`` with new arrays."""
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
         return None
     named, wanted = dict(zip(roles, (*inputs, result), strict=True)), plan.problem.roles
@@ -144,6 +125,5 @@ def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int],
 
 
 def picking(numbers: Sequence[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-    """A function that picks elements of a tuple, as a tuple."""
     first, *others = numbers
     return itemgetter(*numbers) if others else itemgetter(slice(first, first + 1))

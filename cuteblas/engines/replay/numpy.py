@@ -1,8 +1,4 @@
-"""Calls on NumPy arrays that NumPy has computed: replayed without checks and resolution.
-
-BLAS routines are recorded by :func:`record`, products with an epilogue by :func:`record_key`, under
-keys of their own.
-"""
+"""Calls on NumPy arrays that NumPy has computed, replayed without checks and resolution."""
 
 from __future__ import annotations
 
@@ -27,8 +23,6 @@ Compute = Callable[[Sequence[Any], Any, tuple[Any, ...]], Any]
 
 
 class Computed(NamedTuple):
-    """A call that NumPy has computed."""
-
     compute: Callable[..., Any]
     tick: Callable[[], int]
     few: bool                           # whether it is too small for a GPU
@@ -48,28 +42,14 @@ def recorded(key: tuple) -> Computed | None:
 
 def record_key(key: tuple, function: str, compute: Callable[..., Any],
                arrays: Sequence[np.ndarray]) -> None:
-    """Let :func:`recorded` find a call on these arrays, counted on a function's account."""
     store(_recorded, key, Computed(compute, tally(function, "calls", "numpy").tick,
                                    sum(x.size for x in arrays) <= FEW))
 
 
 def replay(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...] = ()) -> Any:
-    """The result of a call if NumPy has computed one like it before, else ``None``.
-
-    Shapes and types decide everything about a call that was accepted, except whether ``out`` can be
-    written and overlaps an input.
-
-    Parameters
-    ----------
-    head : hashable
-        The function, and all arguments that are not arrays: equal ones mean the same.
-    inputs : sequence
-        The operands.
-    out : array or None
-        Receives the result.
-    scalars : tuple
-        Further arguments of the call.
-    """
+    """The result of a call if NumPy has computed one like it before, else ``None``."""
+    # Shapes and types decide everything, except whether ``out`` can be written and overlaps an
+    # input.
     key = [head]
     for x in inputs:
         if type(x) is not _NDARRAY:
@@ -91,8 +71,7 @@ def replay(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any, 
 
 
 def record(call: Replayable, function: str, compute: Compute) -> None:
-    """Let :func:`replay` answer calls like one that NumPy has computed, counted on a function's
-    account; ``compute`` holds none of its arrays."""
+    """Let :func:`replay` answer calls like this one; ``compute`` holds none of its arrays."""
     inputs, out = call.inputs, call.out
     arrays = inputs if out is None else (*inputs, out)
     if any(type(x) is not _NDARRAY for x in arrays) or not all(x.size for x in arrays) \

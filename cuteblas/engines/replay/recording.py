@@ -23,13 +23,12 @@ MOST_RECORDED = 8192   # calls are few in practice; a program with ever new shap
                        # this number
 
 listeners: list[Callable[[Plan], object]] = []
-"""Functions of every plan that runs. Read it; only :func:`listening` writes it."""
+"""Functions of every plan that runs; only :func:`listening` writes it."""
 
 
 @contextmanager
 def listening(listener: Callable[[Plan], object]) -> Iterator[None]:
-    """Tell a function of every plan that runs meanwhile, also of calls that were recorded
-    before."""
+    """Tell a function of every plan that runs meanwhile, also in replays."""
     for forget in planned_under_the_limit:
         forget()
     listeners.append(listener)
@@ -40,17 +39,7 @@ def listening(listener: Callable[[Plan], object]) -> Iterator[None]:
 
 
 class Step(NamedTuple):
-    """What an engine did.
-
-    Attributes
-    ----------
-    work : Plan or callable
-        A plan, or a function of the library.
-    arrays : tuple of array
-        The arrays that it worked on; those of a plan in the order of its roles.
-    plain : bool
-        Whether the launch had no scalars.
-    """
+    """A plan or a function, and its arrays, a plan's by role; ``plain`` without scalars."""
 
     work: Plan | Callable[..., Any]
     arrays: tuple[Any, ...]
@@ -58,21 +47,7 @@ class Step(NamedTuple):
 
 
 class Recorder:
-    """The steps of one call, the arrays that it made, and what it counted.
-
-    Attributes
-    ----------
-    steps : list of Step
-        All of them, in order, while ``complete``; else the last one.
-    steps_taken, arrays_made : int
-        How many.
-    made : list of array
-        New arrays, while ``complete``.
-    complete : bool
-        Whether all arrays are held.
-    counted : list of (str, str, str)
-        The counters that it advanced.
-    """
+    """The steps of one call, its new arrays and its counts; while ``complete``, all are held."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -84,7 +59,6 @@ class Recorder:
         self._begins: dict[int, tuple[Any, Any]] = {}
 
     def note_array(self, new: Any) -> None:
-        """Note a new array."""
         self.arrays_made += 1
         self.made.append(new)
         if sum(x.nbytes for x in self.made) > _MOST_BYTES:
@@ -98,7 +72,6 @@ class Recorder:
             self._begins[id(view)] = view, self.beginning(x)
 
     def note_step(self, work: Plan | Callable[..., Any], *arrays: Any, plain: bool = True) -> None:
-        """Note a step that is about to be taken."""
         self.steps_taken += 1
         if not self.complete:
             self.steps.clear()
@@ -110,26 +83,10 @@ class Recorder:
 
 
 class Recorded(NamedTuple):
-    """A call on CuPy arrays that has run: everything that its replay needs.
-
-    Attributes
-    ----------
-    launch : callable
-        A function of addresses, a stream and scalars.
-    pick : callable or None
-        From the addresses of inputs and result those that the launch takes; ``None`` for all.
-    tick : callable
-        Counts the call once more.
-    several_devices : bool
-        Whether the current device may be another one.
-    shape, strides, order, dtype, nbytes
-        Of a new result; no strides where they are those of the order.
-    near : tuple of (int, int, int)
-        The number of an input, and between which distances from it the result reaches into its
-        range.
-    types : tuple of dtype
-        Those that the key has by their identity.
-    """
+    """A call on CuPy arrays that has run. ``pick`` takes a launch's addresses from those of inputs
+    and result (``None``: all); ``strides`` are ``None`` for those of the order; ``near`` has an
+    input's number and the distances at which the result reaches into it; ``types`` are held for
+    the key, which has their identity."""
 
     launch: Callable[..., Any]
     pick: Callable[[list[int]], tuple[int, ...]] | None
@@ -145,13 +102,11 @@ class Recorded(NamedTuple):
 
 
 def ticks_of(counted: Sequence[Sequence[str]]) -> Callable[[], Any]:
-    """A function that advances the counters of a call once more."""
     ticks = tuple(tally(*each).tick for each in counted)
     return ticks[0] if len(ticks) == 1 else lambda: [tick() for tick in ticks]
 
 
 def store(recorded: dict[tuple, Any], key: tuple | None, call: Any) -> None:
-    """Add a recorded call to those of a replay, unless it has no key."""
     if len(recorded) >= MOST_RECORDED:
         recorded.clear()
     with suppress(TypeError):                           # an argument without a hash

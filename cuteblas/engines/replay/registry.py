@@ -1,5 +1,4 @@
-"""Which types of arrays have calls that are replayed; the replay for CuPy arrays is imported with
-the first of them."""
+"""Which types have replays; CuPy's is imported with the first CuPy array."""
 
 from __future__ import annotations
 
@@ -24,28 +23,12 @@ class _Replays(dict[type, Callable[..., Any] | None]):
 
 
 replays = _Replays()
-"""By the type of the first operand: a function of (head, operands, out, scalars) that replays a
-call like one that was recorded, and returns ``None`` for any other."""
+"""By the first operand's type: what replays a call from (head, operands, out, scalars)."""
 
 
 class Replayable(NamedTuple):
-    """A call that is replayed if one like it was recorded, and may be recorded.
-
-    Attributes
-    ----------
-    replay : callable
-        The function that replays it.
-    head : hashable
-        All of the call besides its arrays, as far as it decides what runs.
-    inputs : tuple of array
-        The arrays that are only read.
-    out : array or None
-        The array that is written.
-    roles : tuple of str
-        What each input and, last, the result is to a plan.
-    scalars : tuple
-        As the launch takes them.
-    """
+    """A call that may be replayed or recorded: ``head`` is all but its arrays, ``inputs`` are only
+    read, ``roles`` are those of inputs and, last, the result."""
 
     replay: Callable[..., Any]
     head: Any

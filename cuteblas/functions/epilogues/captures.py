@@ -1,11 +1,9 @@
-"""What a function reads besides its arguments, so that a trace of it is used again only while all
-of that is unchanged.
+"""What a function reads besides its arguments; its trace holds only while all of that is
+unchanged.
 
-Values that cannot change in themselves (numbers, strings, NumPy's functions and types) are told
-from others by their identity, at every place that the function takes them from: a variable that it
-captures, a global name, an attribute of a module, of a function or of an epilogue. What could
-change while it stays the same object, like a list or an object with attributes, makes the function
-opaque: there is no telling without running it.
+Values that cannot change in themselves are compared by identity at every place that the function
+takes them from. What may change while it stays the same object (a list, an object with attributes)
+makes the function opaque.
 """
 
 from __future__ import annotations
@@ -31,13 +29,12 @@ _IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(
 _PURE = frozenset({"abs", "bool", "complex", "dict", "divmod", "enumerate", "float", "int",
                    "isinstance", "len", "list", "map", "max", "min", "pow", "range", "reversed",
                    "round", "sum", "tuple", "zip", "TypeError", "ValueError"})
-"""Builtins that depend on their arguments alone."""
 _PURE_OF_NUMPY = frozenset({*ARRAY_FUNCTIONS, np.finfo, np.iinfo, np.dtype, np.result_type,
                             np.promote_types, np.can_cast, np.issubdtype, np.isscalar, np.ndim,
                             np.shape, np.size, np.asarray, np.array, np.prod, np.ndarray})
-"""Likewise; those that ask for random numbers, files or settings are not among them."""
+"""Those that ask for random numbers, files or settings are not among them."""
 _STATEFUL_SCALARS = np.void, np.object_, np.datetime64
-"""Types whose values refer to other memory, or that know what time it is."""
+"""Types whose values refer to other memory, or that depend on the time."""
 _OWN = "cuteblas.epilogues", "cuteblas.functions.epilogues"
 """Modules of this package whose functions depend on their arguments alone."""
 _FIELDS_OF_EPILOGUES = frozenset({"accepted", "function", "parameters", "inputs", "operands",
@@ -51,15 +48,12 @@ class _Opaque(Exception):
 
 
 class _Captures:
-    """Everything that a function and its helpers read, and what it is now."""
-
     def __init__(self) -> None:
         # an object, an expression of it, and its value
         self.checks: list[tuple[Any, str, Any]] = []
         self._seen: list[Any] = []
 
     def gather(self, function: FunctionType) -> None:
-        """Note what a function reads, and what those that it calls read."""
         if _is_own(function) or any(x is function for x in self._seen):
             return
         self._seen.append(function)
@@ -148,9 +142,8 @@ class _Captures:
 
 
 def unchanged_since(function: FunctionType) -> Callable[[], bool]:
-    """A function that says whether everything that a function reads is still what it is now: never,
-    if some of it could change unnoticed (an element of a list, an attribute of an object, a random
-    number). It is compiled, because every call asks."""
+    """A compiled test of whether all that a function reads is unchanged; always false if some of
+    it could change unnoticed."""
     found, places, terms = _Captures(), {"absent": _ABSENT}, ["True"]
     try:
         found.gather(function)
@@ -166,8 +159,8 @@ def unchanged_since(function: FunctionType) -> Callable[[], bool]:
 
 
 def _is_own(function: FunctionType) -> bool:
-    """Whether a function is one of this package that depends on its arguments alone. Its globals
-    tell: ``__module__`` can be copied from another function, as ``functools.wraps`` does."""
+    """Whether a function is one of ours that depends on its arguments alone, by its globals:
+    ``functools.wraps`` copies ``__module__``."""
     name = function.__globals__.get("__name__", "")
     return type(name) is str and (name in _OWN or name.startswith(f"{_OWN[1]}."))
 
@@ -197,8 +190,7 @@ def _is_pure(value: Any) -> bool:
 
 # -- what a function's code reads ------------------------------------------------------------------
 _Read = tuple[str, bool, tuple[str, ...]]
-"""A name that a function reads, whether it is a variable of an enclosing function, and which
-attributes of it are taken at once."""
+"""A name, whether an enclosing function has it, and its attributes that are taken at once."""
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS",
@@ -208,7 +200,6 @@ _NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_B
 
 @lru_cache(maxsize=1024)
 def _reads(code: CodeType) -> tuple[_Read, ...]:
-    """The names that a function and its inner functions read."""
     return tuple(dict.fromkeys(_walk(code)))
 
 

@@ -31,7 +31,6 @@ def is_choice(x: Any) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Whether an argument is a number that each call passes to the kernel by value."""
     return isinstance(x, int | float | complex | np.generic) and not isinstance(x, bool)
 
 
@@ -342,7 +341,6 @@ def widened(x: Any) -> Any:
 
 def check_shape(epilogue: Epilogue, name: str, given: Ints,
                 shape: Ints) -> None:
-    """Refuse an operand that does not broadcast over a result as in NumPy."""
     extra = len(shape) - len(given)
     if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(given, shape[extra:],
                                                                   strict=True)):

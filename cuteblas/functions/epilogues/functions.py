@@ -1,4 +1,4 @@
-"""Functions of values that NumPy lacks: on traced values, NumPy and CuPy arrays, and numbers."""
+"""Functions that NumPy lacks, of traced values, NumPy and CuPy arrays, and numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def logistic(x: Any) -> Any:
 
 
 def _floating(x: Any) -> Any:
-    """Half precision as float32, integers as float64."""
     x = float(x) if isinstance(x, int) else widened(x)
     return x.astype(np.float64) if hasattr(x, "dtype") and x.dtype.kind in "biu" else x
 

@@ -1,5 +1,5 @@
-"""From an epilogue with operands to what a kernel computes (:func:`resolve`), or to what NumPy does
-(:func:`evaluate`): the Python function as it is, with the types and the rules of kernels."""
+"""From an epilogue with operands to what a kernel (:func:`resolve`) or NumPy (:func:`evaluate`)
+computes with them, checked."""
 
 from __future__ import annotations
 
@@ -21,17 +21,7 @@ __all__ = ["Resolved", "as_bound", "evaluate", "resolve"]
 
 
 class Resolved(NamedTuple):
-    """An epilogue over a product of shape (..., m, n), with everything checked.
-
-    Attributes
-    ----------
-    trace : Trace
-        What becomes of an element, and what is written and reduced besides.
-    operands : tuple of (str, array)
-        In the order of ``trace.operands``: views of the operands, broadcast to (..., m, n).
-    scalars : tuple of (str, number)
-        In the order of ``trace.scalars``.
-    """
+    """A checked epilogue: trace, operands as views of shape (..., m, n), and numbers."""
 
     trace: Trace
     operands: tuple[tuple[str, Any], ...]
@@ -39,8 +29,7 @@ class Resolved(NamedTuple):
 
 
 def as_bound(epilogue: Any) -> Bound:
-    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of
-    a predefined one."""
+    """The ``Bound`` of an epilogue with operands, of one without any, or of a predefined name."""
     if isinstance(epilogue, Bound):
         return epilogue
     if isinstance(epilogue, str):
@@ -69,27 +58,8 @@ def _predefined(name: str) -> Bound:
 def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
             beta: str = "zero", has_c: bool = False, alpha: str = "value",
             inputs: Mapping[str, Ints] = NOTHING) -> Resolved:
-    """Trace an epilogue for a product and check its operands.
-
-    Parameters
-    ----------
-    bound : Bound
-        The epilogue with its operands.
-    accumulator : str
-        The type of the sums, and of alpha and beta.
-    output : str or None
-        The type of C, which is also that of the result; ``None`` for the type that the function
-        gives it.
-    shape : tuple of int
-        Of the result: (..., m, n).
-    beta, alpha : {"zero", "one", "value", "device"}
-        What is known of them.
-    has_c : bool
-        Whether the product has a C to read.
-    inputs : mapping of str to tuple of int, optional
-        The shapes of the operands ``a`` (..., m, k) and ``b`` (..., k, n), of which an epilogue may
-        return reductions.
-    """
+    """Trace an epilogue for a result of shape (..., m, n) and check its operands; ``inputs`` has
+    the shapes of A and B if they may be reduced."""
     epilogue = bound.epilogue
     _check_c(epilogue, beta, has_c)
     operands = {name: np.asarray(x) if kind_of(x) == "like" and not is_choice(x) else x
@@ -128,7 +98,6 @@ def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:
 
 # -- operands --------------------------------------------------------------------------------------
 def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: Ints) -> Any:
-    """A view over the whole result."""
     if x.shape == shape:
         return x
     check_shape(epilogue, name, x.shape, shape)
@@ -136,7 +105,6 @@ def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: Ints) -> Any:
 
 
 def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
-    """A number in the type of its leaf."""
     kind, x = np.dtype(leaf.dtype), np.asarray(x).item()
     if kind.kind in "iu" and not np.iinfo(kind).min <= x <= np.iinfo(kind).max:
         raise OverflowError(
@@ -146,7 +114,6 @@ def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
 
 
 def _computed(node: Node, numbers: ByName) -> Any:
-    """What Python computes from numbers of a call."""
     if node.op in ("constant", "scalar"):
         return node.value if node.op == "constant" else numbers[node.name]
     args = (_computed(x, numbers) for x in node.args)
@@ -181,7 +148,7 @@ def _check_outputs(bound: Bound, traced: Trace, shape: Ints,
 
 
 def _shapes(traced: Trace, shapes: Mapping[str, Ints]) -> Mapping[str, Ints]:
-    """What shapes outputs have; reductions of A and B have the batch modes of their operand."""
+    """Shapes of outputs; reductions of A and B have the batch modes of their operand."""
     result = {name: shapes["c"] for name, _ in traced.outputs if name not in traced.hidden}
     for name, _op, axis, source, _dtype in traced.reductions:
         *batch, rows, columns = shapes.get(source, shapes["c"])
@@ -193,31 +160,9 @@ def _shapes(traced: Trace, shapes: Mapping[str, Ints]) -> Mapping[str, Ints]:
 def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha: Any = 1,
              beta: Any = 0, c: np.ndarray | None = None, a: np.ndarray | None = None,
              b: np.ndarray | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Apply an epilogue to the sums of a product.
-
-    Parameters
-    ----------
-    bound : Bound
-        The epilogue with its operands.
-    acc : numpy.ndarray
-        The sums of products, of shape (..., m, n), in the type in which they are added; not
-        multiplied by alpha.
-    output : str, optional
-        The type of C, in which the result is returned; by default the one that the function
-        computes.
-    alpha, beta : number or array of no dimensions
-        The scalars.
-    c : numpy.ndarray, optional
-        What C was, broadcast to (..., m, n); it is not looked at if beta is 0, unless the epilogue
-        takes ``c`` and no ``beta``.
-    a, b : numpy.ndarray, optional
-        The operands of the product, conjugated, for epilogues that reduce them.
-
-    Returns
-    -------
-    array, dict of array
-        The result, and the auxiliary outputs by name: the given arrays where there are some.
-    """
+    """Apply an epilogue to sums of shape (..., m, n), not yet multiplied by alpha; also return its
+    auxiliary outputs. ``c`` is not read if beta is 0, unless the epilogue takes ``c`` and no
+    ``beta``."""
     epilogue, sums, named = bound.epilogue, acc.dtype, bound.epilogue.parameters
     alpha, beta = (np.asarray(x).astype(sums)[()] for x in (alpha, beta))
     trace = resolve(bound, accumulator=sums.name, output=output, shape=acc.shape,
@@ -244,7 +189,6 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
 
 
 def _stored(x: np.ndarray, dtype: str, into: np.ndarray | None) -> np.ndarray:
-    """An auxiliary output in its type, in the array that was given for it."""
     if into is None:
         return np.asarray(x).astype(element(dtype).numpy)
     np.copyto(into, x, casting="unsafe")        # resolve refused what is not of the same kind

@@ -1,5 +1,4 @@
-"""Graphs from functions: an epilogue is run on traced values once for each set of types, and again
-when what it reads changes."""
+"""Graphs from functions: an epilogue runs on traced values once for each set of types."""
 
 from __future__ import annotations
 
@@ -36,21 +35,7 @@ _RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
 
 
 class TraceKey(NamedTuple):
-    """What a trace depends on besides the function.
-
-    Attributes
-    ----------
-    accumulator : str
-        The type of the sums.
-    output : str or None
-        The type of C, if it is given.
-    beta_is_zero, beta_is_one, alpha_is_one : bool
-        What is known of the scalars.
-    operands : tuple of (str, key)
-        The type of every operand that is given (:func:`operand_key`).
-    outputs : tuple of (str, numpy.dtype)
-        The types of the arrays that are given for auxiliary outputs.
-    """
+    """What a trace depends on besides the function: types, and what is known of the scalars."""
 
     accumulator: str
     output: str | None
@@ -63,23 +48,9 @@ class TraceKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What a function computes from operands of certain types.
-
-    Attributes
-    ----------
-    graph : EpilogueGraph
-        The values; auxiliary matrices are its outputs.
-    output : str
-        The type of C.
-    outputs : tuple of (str, str)
-        Names and types of the auxiliary matrices.
-    reductions : tuple of (str, str, int, str, str)
-        Name, operation, axis, source and type of each.
-    hidden : frozenset of str
-        Matrices that exist only to be reduced.
-    unused : tuple of str
-        Operands that are arrays and leave no trace; they must fit all the same.
-    """
+    """What a function computes from operands of certain types. ``reductions`` has (name,
+    operation, axis, source, type); ``hidden`` matrices exist only to be reduced; ``unused``
+    operands leave no trace but must fit."""
 
     graph: EpilogueGraph
     output: str
@@ -90,18 +61,15 @@ class Trace:
 
     @cached_property
     def operands(self) -> tuple[Node, ...]:
-        """The leaves that are arrays."""
         return self.graph.leaves("operand")
 
     @cached_property
     def scalars(self) -> tuple[Node, ...]:
-        """The leaves that are numbers."""
         return self.graph.leaves("scalar")
 
     @cached_property
     def exact(self) -> tuple[Node, ...]:
-        """The casts of Python integers, which NumPy refuses where the type does not hold the
-        value."""
+        """Casts of Python integers, which NumPy refuses where the type does not hold the value."""
         return tuple(node for node in self.graph.nodes if node.op == "cast" and node.name)
 
 
@@ -115,7 +83,6 @@ class _Known:
 
 
 def native_type(x: Any) -> np.dtype:
-    """The type of an array whatever its byte order."""
     return x.dtype if x.dtype.isnative else x.dtype.newbyteorder("=")
 
 
@@ -131,17 +98,7 @@ def operand_key(x: Any) -> Any:
 
 
 def trace(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
-    """The trace for a key: an earlier one if the function has not changed since.
-
-    Parameters
-    ----------
-    epilogue : Epilogue
-        The function.
-    key : TraceKey
-        Types of everything.
-    operands : mapping
-        The operands by name, of which choices alone are looked at.
-    """
+    """The trace for a key: an earlier one if the function has not changed since."""
     known: _Known | None = epilogue.known
     if known is None or not known.unchanged():
         unchanged = unchanged_since(epilogue.function)
@@ -157,8 +114,7 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
 
 
 def trace_state(epilogue: Epilogue) -> object | None:
-    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there
-    are none, none that hold, or if calls have to be checked by their numbers."""
+    """An object that stays the same while traces hold; ``None`` if calls have to be checked."""
     known: _Known | None = epilogue.known
     return known if known is not None and known.holds() else None
 
@@ -187,8 +143,7 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
 
 # -- what a function is called with ----------------------------------------------------------------
 def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
-    """``acc``, ``c``, ``alpha`` and ``beta``, as far as the function names them; the rest has been
-    applied to ``acc``."""
+    """Those of ``acc``, ``c``, ``alpha``, ``beta`` that are named; ``acc`` includes the others."""
     named, sums = epilogue.parameters, np.dtype(key.accumulator)
     c_type = np.dtype(element(key.output).computed) if key.output else sums
     acc, alpha, beta = (traced_leaf(name, sums, full=name == "acc")
@@ -267,8 +222,7 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
 
 def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node,
                auxiliary: ByName) -> Trace:
-    """The trace of a function from the values that it returned: decides their types, and the memory
-    of values that are reduced."""
+    """The trace of what a function returned: types, and memory for what is reduced."""
     given = dict(key.outputs)
 
     def type_of_array(name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:
@@ -313,8 +267,7 @@ def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node
 
 
 def _with_typed_numbers(graph: EpilogueGraph) -> EpilogueGraph:
-    """The graph with Python numbers in the one type that they are used in, instead of their widest
-    type and a cast."""
+    """The graph with Python numbers in the one type they are used in, instead of a cast."""
     used: dict[Node, set[str]] = {}
     for node in graph.nodes:
         for argument in node.args:

@@ -1,10 +1,7 @@
-"""What an epilogue's function is run on to learn what it computes: values that record operations
-instead of performing them.
+"""Values that record what an epilogue's function computes, instead of computing it.
 
-A :class:`Traced` value has the type that NumPy would give it, asked of NumPy for every operation
-(``ufunc.resolve_dtypes``), so that a kernel computes in the same types as the function does on
-arrays. Half precision is kept as NumPy keeps it: a value of type float16 is computed in float32 and
-rounded to float16 after every operation.
+A :class:`Traced` value has the type that NumPy would give it (``ufunc.resolve_dtypes``). float16
+is computed in float32 and rounded after every operation, as in NumPy.
 """
 
 from __future__ import annotations
@@ -38,7 +35,6 @@ _SPECIAL = frozenset({"erf", "sigmoid"})                      # functions that N
 
 
 def value_type(dtype: np.dtype) -> str:
-    """The name of the type in which kernels compute with values of a type."""
     row = element_of(dtype)
     return dtype.name if row is None else row.computed
 
@@ -60,12 +56,10 @@ _BINARY = (np.add, np.subtract, np.multiply, np.divide, np.bitwise_and, np.bitwi
 
 
 def _forward(ufunc: np.ufunc) -> Callable[..., Traced]:
-    """An operator of values."""
     return lambda self, *other: _operator(ufunc, self, *other)
 
 
 def _reflected(ufunc: np.ufunc) -> Callable[..., Traced]:
-    """An operator with its operands exchanged."""
     return lambda self, other: _operator(ufunc, other, self)
 
 
@@ -90,20 +84,8 @@ class _Reducible:
 
 
 class Traced(_Reducible):
-    """A value of an epilogue that is being traced.
-
-    Attributes
-    ----------
-    node : Node
-        The value in the graph.
-    kind : numpy.dtype
-        Its type to NumPy.
-    weak : type, optional
-        ``bool``, ``int``, ``float`` or ``complex`` where NumPy would see a Python number; all but
-        bools take on the type of what they are combined with.
-    full : bool
-        Whether it is as large as the result, not merely an operand that is repeated over it.
-    """
+    """A value in the graph with NumPy's type of it (``kind``); ``weak`` is the Python type of a
+    number that takes on another's type, ``full`` says that it is as large as the result."""
 
     __slots__ = ("full", "kind", "node", "weak")
     __array_priority__ = 1000
@@ -138,21 +120,17 @@ class Traced(_Reducible):
     # -- what NumPy's arrays have ------------------------------------------------------------------
     @property
     def real(self) -> Traced:
-        """The real part."""
         return _part(self, "real")
 
     @property
     def imag(self) -> Traced:
-        """The imaginary part."""
         return _part(self, "imag")
 
     @property
     def dtype(self) -> np.dtype:
-        """The type."""
         return self.kind
 
     def conjugate(self) -> Traced:
-        """The complex conjugate."""
         return _operator(np.conjugate, self) if self.weak or self.kind.kind == "c" else self
 
     conj = conjugate
@@ -165,16 +143,13 @@ class Traced(_Reducible):
         return value
 
     def copy(self, *how: Any, **named: Any) -> Traced:
-        """The value itself."""
         _stand_in(self).copy(*how, **named)
         return self
 
     def clip(self, min: Any = None, max: Any = None, **others: Any) -> Traced:
-        """The value, or the bound that it exceeds."""
         return _clip(self, min, max, **others)
 
     def round(self, decimals: int = 0, **others: Any) -> Traced:
-        """The nearest integer, ties to even."""
         return _round(self, decimals, **others)
 
     def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
@@ -259,18 +234,7 @@ class _Opaque:
 
 
 class Reduction(_Opaque):
-    """A sum or an extremum over an axis: an auxiliary output, and nothing that can be computed
-    with.
-
-    Attributes
-    ----------
-    source : Traced or str
-        What is reduced; ``"a"`` or ``"b"`` for the operands of the product.
-    op : str
-        ``"sum"``, ``"max"`` or ``"min"``.
-    axis : int
-        -1 or -2.
-    """
+    """A sum or an extremum over an axis, as an auxiliary output; ``source`` may be "a" or "b"."""
 
     def __init__(self, source: Traced | str, op: str, axis: int):
         super().__init__(
@@ -282,7 +246,6 @@ class Reduction(_Opaque):
     @classmethod
     def of(cls, source: Traced | str, op: str, axis: Any, others: ByName,
            axes: tuple[int, ...] = (-1, -2)) -> Reduction:
-        """A reduction, checked."""
         for name, value in others.items():
             if value not in (None, False):
                 raise TypeError(
@@ -306,8 +269,7 @@ class Reduction(_Opaque):
 
 
 class Input(_Reducible, _Opaque):
-    """An operand of the product, A or B, of which an epilogue may return a reduction over the
-    summed axis K."""
+    """The operand A or B, of which an epilogue may return a reduction over K."""
 
     def __init__(self, name: str):
         super().__init__(f"an epilogue may take only the sum, max or min of {name} over its axis K")
@@ -337,14 +299,12 @@ def traced_leaf(op: str, dtype: np.dtype, name: str = "", *, weak: type | None =
 
 
 def check_integer(value: Any, kind: np.dtype) -> None:
-    """Refuse a Python integer that a type does not hold, as NumPy does."""
     info = np.iinfo(kind)
     if not info.min <= value <= info.max:
         raise OverflowError(f"Python integer {value} out of bounds for {kind}")
 
 
 def constant(value: Any, dtype: np.dtype) -> Node:
-    """A number as a node, rounded to its type."""
     name = value_type(dtype)
     kind = np.dtype(name)
     if isinstance(value, int) and not isinstance(value, bool) and kind.kind in "iu":
@@ -355,7 +315,6 @@ def constant(value: Any, dtype: np.dtype) -> Node:
 
 
 def as_traced(x: Any) -> Traced:
-    """A number, or a value already, as a value."""
     if isinstance(x, Traced):
         return x
     if isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0):
@@ -376,12 +335,10 @@ def as_traced(x: Any) -> Traced:
 
 
 def _stand_in(x: Any) -> Any:
-    """An array or a number of the type of a value."""
     return x if not isinstance(x, Traced) else x.weak(1) if x.weak else np.ones((1, 1), x.kind)
 
 
 def cast(x: Traced, dtype: np.dtype) -> Node:
-    """A value in another type."""
     if x.kind.kind == "c" and dtype.kind not in "cb":
         _refuse_complex(f"a value of type {dtype}")
     if x.node.op == "constant":
@@ -405,8 +362,7 @@ def _refuse_complex(what: str) -> NoReturn:
 
 
 def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
-    """Whether values of a type may be stored as another: NumPy's casting rule ``same_kind``, also
-    of types that NumPy lacks."""
+    """Whether NumPy's ``same_kind`` lets a type be stored as another, also of our types."""
     first, second = (np.dtype(np.float16) if (row := element_of(d)) and row.is_stored else d
                      for d in (dtype, target))
     return np.can_cast(first, second, "same_kind")
@@ -437,8 +393,7 @@ def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
 
 
 def of_name(name: str, x: Any) -> Traced:
-    """What ``erf`` or ``sigmoid``, which NumPy lacks, makes of a value: float64 of integers,
-    float32 of half precision."""
+    """``erf`` or ``sigmoid`` of a value: float64 of integers, float32 of half precision."""
     value = as_traced(x)
     if value.kind.kind == "c":
         _refuse_complex(f"the argument of {name}")
@@ -506,7 +461,6 @@ def _unchanged(name: str, nodes: tuple[Node, ...]) -> Node | None:
 
 
 def _checked(node: Node) -> Node:
-    """A node that is not too deep."""
     if node.depth > _MOST_OPERATIONS:
         raise ValueError(f"an epilogue chains at most {_MOST_OPERATIONS} operations")
     return node
@@ -526,7 +480,6 @@ def _operator(ufunc: np.ufunc, *inputs: Any) -> Any:
 
 
 def _type_in_python(ufunc: np.ufunc, args: list[Traced]) -> type:
-    """The type in which Python computes an operator of numbers."""
     weak = max((x.weak for x in args if x.weak), key=_RANKS.__getitem__)
     if weak is bool and ufunc not in (np.bitwise_and, np.bitwise_or, np.bitwise_xor):
         weak = int                              # True + True is 2
@@ -556,8 +509,7 @@ def _power(x: Traced, exponent: Any) -> Any:
 
 
 def _is_scalar(x: Traced) -> bool:
-    """Whether a value depends on numbers that a call supplies and on no array: where the function
-    runs in NumPy, a scalar."""
+    """Whether a value depends on numbers of a call alone: in NumPy it would be a scalar."""
     left, seen = [x.node], set[Node]()
     while left:
         node = left.pop()
@@ -630,4 +582,3 @@ ARRAY_FUNCTIONS: dict[Any, Func] = {np.where: _where, np.clip: _clip,
                                                   np.iscomplexobj: lambda x: x.kind.kind == "c",
                                                   np.isrealobj: lambda x: x.kind.kind != "c",
                                                   **_REDUCTIONS,}
-"""Functions of NumPy that are not ufuncs, and what they make of values."""

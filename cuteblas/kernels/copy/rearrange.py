@@ -1,13 +1,10 @@
 """``transpose`` and ``copy`` of any permutation: a box of its modes at a time through shared
 memory.
 
-A box is a part of every mode. It is read into shared memory by its runs in the source, and written
-by its runs in the target; a run is several modes that follow each other without gaps. On each side
-the threads of a block are arranged along runs first, so that neighbours access neighbouring words,
-then along the rows of words that the other modes make. The place of an element in shared memory is
-one layout on the box, whose strides planning chooses so that neighbours of both sides are in
-different banks. The extents of a box are static, so that coordinates need no division by a run-time
-value, except that of the block, once.
+A box is a part of every mode, read by its runs in the source and written by those in the target; a
+run is several modes that follow each other without gaps. Its layout in shared memory puts
+neighbours of both sides in different banks. Extents of a box are static, so coordinates need no
+division.
 """
 
 from __future__ import annotations
@@ -41,28 +38,11 @@ _WORD = 4              # bytes: of what is copied to shared memory without regis
 
 @dataclass(frozen=True)
 class BoxSide:
-    """The layout of a box in the source, or in the target, and the threads that move it.
-
-    Attributes
-    ----------
-    order : tuple of int
-        The modes of the box: those of a run, the smallest stride first, then those that its rows
-        are counted along.
-    run : int
-        How many of them, the first ones, are contiguous: all but the last of these are whole.
-    word : int
-        Elements that are moved at once, of one run.
-    lanes : int
-        Threads along a run.
-    rows : int
-        Threads along the other modes, on their flat coordinate.
-    grain : int
-        Where runs begin anywhere: bytes at multiples of which threads begin in memory, so that a
-        warp does not touch parts of sectors that another touches too; else 0.
-    covering : bool
-        Of a target: whether words are those of memory, aligned, wherever a run begins; what is less
-        than a word at both ends of a run is moved by elements.
-    """
+    """The layout of a box in the source or target, and the threads that move it. ``order`` has the
+    modes of a run, smallest stride first, then those that rows are counted along; ``run`` is the
+    number of the former. ``lanes`` are threads along a run, ``rows`` along other modes. Where runs
+    begin anywhere, threads begin at multiples of ``grain`` bytes. A ``covering`` target is written
+    by aligned words, and by elements at both ends of a run."""
 
     order: tuple[int, ...]
     run: int
@@ -74,12 +54,10 @@ class BoxSide:
 
     @property
     def run_modes(self) -> tuple[int, ...]:
-        """The modes of a run, the smallest stride first."""
         return self.order[:self.run]
 
     @property
     def row_modes(self) -> tuple[int, ...]:
-        """The modes that rows are counted along."""
         return self.order[self.run:]
 
     def words(self, item: int, box: tuple[int, ...]) -> int:
@@ -88,7 +66,7 @@ class BoxSide:
         return -(-(prod(box[q] for q in self.run_modes) + before) // self.word)
 
     def whole(self, box: tuple[int, ...], held: tuple[int, ...]) -> bool:
-        """Whether its words are words of shared memory too, of a box with these strides there."""
+        """Whether words of memory are words of shared memory too, for strides ``held``."""
         stride = 1
         for n, q in enumerate(self.run_modes):
             if self.word == 1 or held[q] != stride:
@@ -106,38 +84,16 @@ class BoxSide:
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         grain = (f"g{self.grain}" if self.grain else "") + ("c" if self.covering else "")
         return f"{''.join(map(_digit, self.order))}r{self.run}v{self.word}_{self.lanes}x{self.rows}{grain}"
 
 
 @dataclass(frozen=True)
 class RearrangeConfig:
-    """What a kernel that moves boxes is specialised on.
-
-    Attributes
-    ----------
-    item : int
-        Bytes of an element.
-    box : tuple of int
-        Extents of a box.
-    cut : tuple of int
-        The modes of which a box is a part.
-    partial : tuple of int
-        Those of them along which the last boxes are smaller.
-    source, target : BoxSide
-        The layout of the box in both.
-    held : tuple of int
-        Strides of the box in shared memory.
-    raster : tuple of int
-        The order of boxes, the fastest first: modes that are cut, and -1 for the next batch mode.
-    threads : int
-        Threads of a block.
-    modes : int
-        Further (batch) modes.
-    wide : bool
-        Whether offsets need 64 bits.
-    """
+    """The configuration of a kernel that moves boxes. ``item`` is in bytes; ``cut`` are the modes
+    of which a box is a part, ``partial`` those of them with smaller last boxes; ``held`` are
+    strides in shared memory. ``raster`` is the order of boxes, fastest first, with -1 for the next
+    of the ``modes`` batch modes. ``wide`` offsets have 64 bits."""
 
     item: int
     box: tuple[int, ...]
@@ -180,12 +136,10 @@ class RearrangeConfig:
 
     @property
     def elements(self) -> int:
-        """Elements of a box."""
         return prod(self.box)
 
     @property
     def shared(self) -> Layout:
-        """The place of an element of a box in shared memory."""
         return Layout(self.box, self.held)
 
     @property
@@ -195,7 +149,6 @@ class RearrangeConfig:
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         raster = "".join("b" if n < 0 else _digit(n) for n in self.raster)
         held = "x".join(map(str, self.held))
         return (
@@ -210,35 +163,13 @@ def _digit(n: int) -> str:
 
 
 class _Word(NamedTuple):
-    """A word of a box that a thread moves.
-
-    Attributes
-    ----------
-    memory : Tensor
-        The elements of the word in global memory.
-    shared : tuple of Element
-        The elements of the word in shared memory.
-    exists : Expr or bool
-        Whether the box has this word.
-    """
-
     memory: Tensor
     shared: tuple[Element, ...]
     exists: Condition
 
 
 class _Row(NamedTuple):
-    """A run of a box, at some coordinates of its other modes.
-
-    Attributes
-    ----------
-    in_memory : IntLike
-        The run's first element, counted from the pointer.
-    in_shared : IntLike
-        The run's first element, counted from the start of the box in shared memory.
-    exists : Expr or bool
-        Whether it does, in this box.
-    """
+    """A run of a box: its first element from the pointer, and from the start of the box."""
 
     in_memory: IntLike
     in_shared: IntLike
@@ -246,19 +177,7 @@ class _Row(NamedTuple):
 
 
 class _Side:
-    """One side of a kernel: its pointer, its strides, and what a thread moves there.
-
-    Attributes
-    ----------
-    count : int
-        Runs of a box.
-    length : IntLike
-        Elements of a run that exist, in this box.
-    lane : IntLike
-        Which of the lanes that share a run this thread is.
-    words_of_lane : int
-        Words of a run that a lane moves.
-    """
+    """One side of a kernel: its pointer, its strides, and what a thread moves there."""
 
     def __init__(self, k: KernelBuilder, config: RearrangeConfig, side: BoxSide,
                  tensor: GlobalTensor):
@@ -272,8 +191,7 @@ class _Side:
         self.words_of_lane = -(-side.words(config.item, config.box) // side.lanes)
 
     def enter(self, box: IntLike, limits: dict[int, IntLike]) -> None:
-        """Begin with the box whose first element is counted from the pointer; limits are its
-        extents along partial modes."""
+        """Begin with the box at this first element; ``limits`` are of partial modes."""
         k, side, run = self._k, self.side, self._run
         self._box, self._limits = box, limits
         self.length: IntLike = self._longest
@@ -297,14 +215,11 @@ class _Side:
         return _Row(in_memory, in_shared, all_of(exists, row < self.count, *partial))
 
     def rows(self) -> Iterator[_Row]:
-        """Those of which this thread moves words."""
         for r in range(-(-self.count // self.side.rows)):
             yield self.row(self._row + r * self.side.rows, str(r), self._busy)
 
     def words(self, shared: Tensor) -> Iterator[_Word]:
-        """The words of this thread, of which each is a part of one run, between global and shared
-        memory: counted from the start of the run, or from the multiple of ``grain`` bytes there or
-        before."""
+        """This thread's words, counted from a run's start or the ``grain`` before it."""
         k, side, name, item = self._k, self.side, self.name, self._config.item
         indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
         firsts = [k.let(f"{name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
@@ -329,7 +244,7 @@ class _Side:
                             all_of(row.exists, first > -1, first < self.length))
 
     def _shared_offsets(self, index: IntLike, name: str) -> Coord:
-        """The elements of a word of a run in shared memory, counted from the run's first."""
+        """The elements of a word in shared memory, counted from the run's first."""
         k, word = self._k, self.side.word
         in_run = coalesce(Layout(self._extents,
                                  tuple(self._config.held[q] for q in self._run) or (0,)))
@@ -346,8 +261,7 @@ def _flat(x: Any) -> tuple[Any, ...]:
 
 @cache
 def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` or ``copy`` kernel: ``D[modes, batch] = S[modes, batch]``, a box for
-    each block."""
+    """Generate ``D[modes, batch] = S[modes, batch]``, a box for each block."""
     item, element = config.item, f"b{8 * config.item}"
     k = KernelBuilder(
         config.name,
@@ -444,7 +358,6 @@ def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> N
 
 
 def _existing(k: KernelBuilder, words: list[_Word]) -> Iterator[tuple[int, _Word]]:
-    """Words by their numbers, each under the condition that it exists."""
     for i, word in enumerate(words):
         with k.when(word.exists):
             yield i, word
@@ -458,11 +371,8 @@ def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tens
 
 def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor,
               border: int) -> None:
-    """Runs of the target that begin anywhere, by its words of memory: each is cut from the two of
-    shared memory that cover it.
-
-    Words are counted from the multiple of ``border`` elements at which a run begins, or before.
-    """
+    """Write runs that begin anywhere, each word cut from the two that cover it."""
+    # Words are counted from the multiple of ``border`` elements at or before the run's start.
     k.comment("Out, by the words of memory that are whole")
     word, lanes, length = config.target.word, config.target.lanes, target.length
     lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)

@@ -1,26 +1,9 @@
-"""``transpose`` to or from short rows that follow each other without gaps: blocks cut the memory of
-these, not the rows.
+"""``transpose`` to or from short rows without gaps: blocks cut their memory, not the rows.
 
-A row of about 35 bytes is in two or three sectors, most of which it shares with the next row. But
-where rows follow each other, as the pixels of an image do, a block that has whole rows of them has
-one piece of memory. It is in shared memory as it is in global memory, and aligned vectors move
-between the two; where the piece, or the matrix, begins and ends within a vector, elements do.
-
-to short rows
-    The source's rows are read by words along J, from the aligned words that cover them, and each
-    element stored at its place in the piece. Lanes are neighbours along J.
-from short rows
-    Words of the target are put together from elements of the piece that are a row apart. Lanes are
-    neighbours along I. Rows of the target begin anywhere. They are cut among blocks where sectors
-    begin, which is elsewhere in every row; so a block brings as many rows more as a sector has
-    elements.
-
-So lanes access words of shared memory that are a short row (times the elements of a word) apart: as
-many words as it has elements. If that is odd, there are no bank conflicts. For each factor 2 that
-it has, one bit of the line's number is added (exclusive or) to the word's, so that lanes that would
-conflict use the banks between, as far as a line has words: 2 lanes conflict where rows of 8-byte
-elements have 32. Then the words of a vector are not neighbours in shared memory, and move one by
-one there.
+A block has one piece of memory, in shared memory as in global memory; aligned vectors move
+between. Lanes access words that are a short row apart: for each factor 2 of its length, one bit of
+the line's number is added (exclusive or) to the word's, against bank conflicts. From short rows,
+the target is cut where sectors begin, so a block brings a sector's worth of rows more.
 """
 
 from __future__ import annotations
@@ -62,24 +45,9 @@ _WORD, _VECTOR, _SECTOR, _LINE = 4, 16, 32, 128
 
 @dataclass(frozen=True)
 class PieceConfig:
-    """What a ``transpose`` kernel is specialised on that holds a piece of memory, of short rows,
-    unchanged in shared memory.
-
-    Attributes
-    ----------
-    item : int
-        Bytes of an element.
-    threads : tuple of int
-        Threads along the long mode and along the short one.
-    words : tuple of int
-        Words (of 4 bytes, or an element) that a thread moves along both.
-    twos : int
-        How often 2 divides the length of the short rows.
-    modes : int
-        Further (batch) modes.
-    wide : bool
-        Whether offsets need 64 bits.
-    """
+    """A ``transpose`` with a piece of memory, of short rows, unchanged in shared memory.
+    ``threads`` and ``words`` (of 4 bytes, or an element) are along the long and the short mode;
+    ``twos`` is how often 2 divides the length of the short rows."""
 
     item: int
     threads: Pair
@@ -90,17 +58,14 @@ class PieceConfig:
 
     @property
     def word(self) -> int:
-        """Bytes of a word."""
         return max(self.item, _WORD)
 
     @property
     def packed(self) -> int:
-        """Elements of a word."""
         return self.word // self.item
 
     @property
     def vector(self) -> int:
-        """Elements of a vector."""
         return _VECTOR // self.item
 
     def typical(self, longest: int) -> int:
@@ -108,22 +73,14 @@ class PieceConfig:
         return max(1, (longest // 2**self.twos - 1) | 1) * 2**self.twos
 
     def swizzle(self, element: int) -> Swizzle:
-        """How elements of so many bytes are permuted in shared memory: words of a line by the
-        line's number."""
+        """How elements are permuted in shared memory: words of a line by its number."""
         words = (_LINE // self.word).bit_length() - 1
         return Swizzle(min(self.twos, words), (self.word // element).bit_length() - 1, words)
 
 
 @dataclass(frozen=True)
 class ShortRowsConfig(PieceConfig):
-    """What a ``transpose`` kernel for short rows is specialised on: see :class:`PieceConfig`; the
-    long mode is J.
-
-    Attributes
-    ----------
-    min_blocks : int
-        Blocks of which a multiprocessor has to hold the registers.
-    """
+    """A ``transpose`` to short rows; the long mode is J. ``min_blocks`` share a multiprocessor."""
 
     min_blocks: int = 1
 
@@ -134,7 +91,6 @@ class ShortRowsConfig(PieceConfig):
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return (
             f"transpose_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
             f"_z{self.twos}_m{self.modes}{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}"
@@ -144,8 +100,7 @@ class ShortRowsConfig(PieceConfig):
 
 @dataclass(frozen=True)
 class FromShortRowsConfig(PieceConfig):
-    """What a ``transpose`` kernel from short rows is specialised on: see :class:`PieceConfig`; the
-    long mode is I."""
+    """A ``transpose`` from short rows; the long mode is I."""
 
     def __post_init__(self) -> None:
         if self.threads[0] < self.border or self.tile[1] % self.border:
@@ -156,18 +111,15 @@ class FromShortRowsConfig(PieceConfig):
 
     @property
     def tile(self) -> Pair:
-        """The longest row of the source, and rows that a block moves: whole sectors of the
-        target."""
+        """The longest source row, and rows that a block moves: whole target sectors."""
         return self.threads[1] * self.words[1], self.threads[0] * self.words[0] * self.packed
 
     @property
     def border(self) -> int:
-        """Elements of a sector."""
         return _SECTOR // self.item
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return (
             f"transpose_from_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
             f"_z{self.twos}_m{self.modes}{'_wide' if self.wide else ''}"
@@ -175,24 +127,8 @@ class FromShortRowsConfig(PieceConfig):
 
 
 class _Piece:
-    """A piece of a tensor's memory in shared memory, unchanged, from the vector on that it begins
-    in.
-
-    Attributes
-    ----------
-    first : IntLike
-        The first element of the piece, counted from the first line.
-    shift : IntLike
-        Elements of its first vector that are before it.
-    vectors : int
-        The vectors that there is room for.
-    width : int
-        Words of a vector that are neighbours in shared memory.
-    memory, shared : Tensor
-        The words of each vector, in global and in shared memory.
-    elements : Tensor
-        Those of shared memory.
-    """
+    """A piece of a tensor's memory in shared memory, from the vector on that it begins in.
+    ``shift`` elements of that vector are before it; ``width`` words of a vector are neighbours."""
 
     def __init__(self, k: KernelBuilder, config: PieceConfig, lines: Lines, first: IntLike,
                  most: int):
@@ -224,8 +160,7 @@ class _Piece:
 
 def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
               short: str) -> tuple[Tensor, Tensor, IntLike]:
-    """The source and the target of a block, of which one has short rows along a mode; the block's
-    place along the other."""
+    """A block's source and target, one with short rows, and its place along the other mode."""
     element, (tile_j, tile_i) = f"b{8 * config.item}", config.tile
     long, longest, tile = ("j", tile_i, tile_j) if short == "i" else ("i", tile_j, tile_i)
     dense: tuple[int | str, int | str] = ("i", 1) if short == "i" else (1, "j")
@@ -243,12 +178,8 @@ def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
 
 @cache
 def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S, (I,
-    J) in D.
-
-    The target's rows have no more elements than the tile, and so many that of the rows that a
-    thread reads only the last may not exist.
-    """
+    """Generate ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S, (I, J) in D."""
+    # The target's rows fit the tile, and only the last of a thread's rows may not exist.
     item, packed, vector, threads = config.item, config.packed, config.vector, config.threads[0] * config.threads[1]
     element, word = f"b{8 * item}", f"b{8 * config.word}"
     k = KernelBuilder(
@@ -281,8 +212,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
 
     def rows(unroll: bool = True) -> Iterator[tuple[IntLike, IntLike,
                                                     Callable[[IntLike], Element]]]:
-        """A thread's rows: each as its number among them, as one that exists, and its elements in
-        shared memory, by column."""
+        """A thread's rows: their number, the row, and its elements in shared memory by column."""
         if last > 0:
             with k.loop("n", last, unroll=unroll) as n:
                 row = tScS((0, 0), 0, n)[1]
@@ -290,7 +220,6 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         yield last, minimum(last_row, I - 1), lambda j: sL(j, last_row)
 
     def column(x: int, c: int = 0) -> IntLike:
-        """A thread's column in the tile."""
         return tScS((c, 0), x, 0)[0]
 
     columns = [k.let(f"j_{x}", minimum(first_j + column(x), J - 1)) for x in range(config.words[0])]
@@ -356,11 +285,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
 
 @cache
 def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, (J, I) in S, I
-    contiguous in D.
-
-    The source's rows have no more elements than the tile.
-    """
+    """Generate ``D[j, i, batch] = S[j, i, batch]``, (J, I) in S, I contiguous in D."""
     item, packed, vector, border, (columns, rows) = config.item, config.packed, config.vector, config.border, config.tile
     element, word, threads = f"b{8 * item}", f"b{8 * config.word}", config.threads[0] * config.threads[1]
     k = KernelBuilder(
@@ -384,7 +309,6 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
     k.comment("The piece in")
 
     def at(v: IntLike) -> IntLike:
-        """Where a vector begins in the matrix."""
         return piece.first // vector * vector + v * vector - matrix
 
     def whole(v: IntLike) -> Condition:

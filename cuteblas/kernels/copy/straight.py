@@ -1,11 +1,7 @@
-"""``copy``: vectors go straight from one strided layout to another through registers, where both
-run along the same mode.
+"""``copy``: vectors through registers, from one strided layout to another along the same mode I.
 
-Untyped elements of 1 to 16 bytes. Mode I has the smallest stride in both; further modes are
-batches. Between rows of elements of 1 and 2 bytes that begin anywhere, at addresses that are
-multiples of an element only, a thread writes vectors of 16 bytes that begin at multiples of 16
-bytes, wherever the target's rows begin. What it writes may begin anywhere in the source: it reads
-the aligned words of 4 bytes that cover it, one more than a vector has, and extracts its own.
+Where rows of 1- and 2-byte elements begin anywhere, a thread writes vectors at multiples of 16
+bytes and reads the aligned words of 4 bytes that cover them.
 """
 
 from __future__ import annotations
@@ -44,29 +40,10 @@ _WORD, _VECTOR = 4, 16                # bytes
 
 @dataclass(frozen=True)
 class CopyConfig:
-    """What a ``copy`` kernel is specialised on.
-
-    Attributes
-    ----------
-    word : int
-        Bytes of the words that extents and strides count: a vector of elements, or an element where
-        rows begin anywhere.
-    tile : tuple of int
-        What a block moves along mode I and along the next mode: words, or vectors of 16 bytes where
-        rows begin anywhere.
-    threads : int
-        Threads of a block.
-    src_unit, dst_unit : bool
-        Whether mode I has stride 1 in the source, in the target.
-    modes : int
-        Further (batch) modes.
-    wide : bool
-        Whether offsets need 64 bits.
-    anywhere : bool
-        Whether rows begin anywhere: at multiples of a word of less than 4 bytes only.
-    paired : bool
-        Whether it makes two copies (:class:`~cuteblas.codegen.paired.PairBuilder`).
-    """
+    """The configuration of a ``copy`` kernel. ``word`` is the bytes that extents and strides
+    count: a vector, or an element where rows begin ``anywhere``; ``tile`` is in words, or vectors
+    of 16 bytes. ``src_unit`` and ``dst_unit``: mode I has stride 1. A ``paired`` kernel makes two
+    copies."""
 
     word: int
     tile: Pair
@@ -86,7 +63,6 @@ class CopyConfig:
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         return (
             f"copy_{'ragged_' if self.anywhere else ''}b{8 * self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_{units}"
@@ -95,23 +71,17 @@ class CopyConfig:
 
     @property
     def kind(self) -> str:
-        """What distinguishes it within its family."""
         return "RaggedCopyConfig" if self.anywhere else "CopyConfig"
 
     @property
     def vector(self) -> int:
-        """Words that a thread writes at once."""
         return _VECTOR // self.word if self.anywhere else 1
 
 
 @cache
 def copy_kernel(config: CopyConfig) -> GeneratedKernel:
-    """Generate a ``copy`` kernel: ``D[i, j, batch] = S[i, j, batch]`` on words, in which extents
-    and strides are counted.
-
-    Where rows begin anywhere the lowest element that belongs to S and the end of S, counted from S
-    on, are parameters too.
-    """
+    """Generate ``D[i, j, batch] = S[i, j, batch]`` on words, which extents and strides count."""
+    # Where rows begin anywhere, S's lowest element and its end are parameters, counted from S on.
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
     tiled = vectors_along(0, (along, config.threads // along))
@@ -149,19 +119,8 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
 
 @dataclass(frozen=True)
 class _TargetVector:
-    """A vector of the target that a thread writes.
-
-    Attributes
-    ----------
-    j, i : IntLike
-        The row, and the first element in it.
-    words : Tensor
-        The words in the target.
-    source : IntLike
-        The first element in the source, counted from the first word there.
-    whole : Expr
-        Whether all of it exists, and the words of the source that cover it are the array's memory.
-    """
+    """A vector of the target that a thread writes; ``whole`` if all of it exists, and what covers
+    it in the source is the array's memory."""
 
     j: IntLike
     i: IntLike

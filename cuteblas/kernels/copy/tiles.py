@@ -1,25 +1,9 @@
 """``transpose``: two modes change places, a tile at a time through shared memory.
 
-Mode J has the smallest stride in the source, mode I in the target; further modes are batches. A
-kernel is a source side, a target side and a raster, between which the layout of the tile in shared
-memory is all that is agreed on. Elements smaller than 4 bytes are transposed in registers on the
-way in, in squares that fill a word of 4 bytes along I, so that shared memory holds whole words.
-
-source side
-    Rows along J are read by vectors; where they begin anywhere, at addresses that are multiples of
-    an element only, by elements, or by the aligned words that cover words of smaller ones.
-target side
-    Columns along I are written by vectors that fill lines. Memory is written in sectors and lines:
-    a sector that two blocks write in part costs more than its bytes. So where rows of the target
-    begin anywhere, a tile is not cut at multiples of the tile but at the boundaries of sectors,
-    which are elsewhere in every row: the columns of a block are skewed. It reads the rows of the
-    source that any of its columns needs: those of its tile and, before them, as many as a sector
-    has elements, which others read too.
-raster
-    Tiles in strips; or, in place, pairs of tiles, each the target of the other. Only where both are
-    exact squares are the elements that a block writes those that it has read: there the tile keeps
-    its borders, whole sectors of a column are written by vectors, and what is before and after them
-    one by one by neighbouring lanes, as L2 counts what a warp writes to a sector once.
+J has the smallest stride in the source, I in the target; small elements are packed along I into
+words of 4 bytes. Where rows of the target begin anywhere, tiles are cut at sectors, elsewhere in
+every row: a block reads as many rows before its tile as a sector has elements. In place, pairs of
+exact squares change places, and what is outside of whole sectors is written one by one.
 """
 
 from __future__ import annotations
@@ -77,44 +61,11 @@ _WIDE = 32                          # columns from which on tiles of words that 
 
 @dataclass(frozen=True)
 class TransposeConfig:
-    """What a ``transpose`` kernel is specialised on.
-
-    Attributes
-    ----------
-    item : int
-        Bytes of an element.
-    word : int
-        Bytes of a word of shared memory: ``item``, or 4 when smaller elements are packed along I in
-        registers.
-    load, store : int
-        Bytes of a vector that a thread reads along J, writes along I.
-    tile : tuple of int
-        Elements along J and I that a block transposes.
-    threads : int
-        Threads of a block.
-    src_unit, dst_unit : bool
-        Whether J has stride 1 in the source, I in the target.
-    modes : int
-        Further (batch) modes.
-    wide : bool
-        Whether offsets need 64 bits.
-    group : int
-        Tiles along J that run together before the next along I; 0 for all of them.
-    inner : int
-        In strips of one tile, batch modes of which all indices have a strip before the next strip
-        begins.
-    min_blocks : int
-        Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put
-        off reads to save registers.
-    paired : bool
-        Whether it makes two copies (:class:`~cuteblas.codegen.paired.PairBuilder`).
-    in_place : bool
-        Whether blocks exchange pairs of tiles of square matrices, in strips of :attr:`group`
-        columns of pairs, 0: rows of pairs.
-    cut : int
-        Where rows begin anywhere: bytes, whole sectors, at multiples of which the target's rows are
-        cut among blocks, or in place among vectors and single elements; else 0.
-    """
+    """The configuration of a ``transpose`` kernel. ``item``, ``word``, ``load`` and ``store`` are
+    in bytes: an element, a word of shared memory, vectors read along J and written along I;
+    ``tile`` is (J, I). ``group`` tiles along J run together (0: all); in strips of one tile,
+    ``inner`` batch indices share a strip. ``in_place`` exchanges pairs of tiles. ``cut``: where
+    rows begin anywhere, they are cut at multiples of so many bytes."""
 
     item: int
     word: int
@@ -153,7 +104,6 @@ class TransposeConfig:
 
     @property
     def packed(self) -> int:
-        """Elements along I in one word."""
         return self.word // self.item
 
     @property
@@ -163,23 +113,20 @@ class TransposeConfig:
 
     @property
     def halo(self) -> int:
-        """Rows of the source that a block reads before those of its tile: as many as a cut may be
-        early."""
+        """Rows of the source that a block reads before those of its tile."""
         return 0 if self.in_place else self.border
 
     @property
     def rows(self) -> int:
-        """Rows of the source that a block reads."""
         return self.tile[1] + self.halo
 
     @property
     def scale(self) -> int:
-        """Elements of what strides count: words that are packed, but where rows begin anywhere."""
+        """Elements of what strides count: packed words, or 1 where rows begin anywhere."""
         return 1 if self.cut else self.packed
 
     @property
     def kind(self) -> str:
-        """What distinguishes it within its family."""
         return f"{'Ragged' if self.cut else ''}{'InPlace' if self.in_place else '' if self.cut else 'Transpose'}Config"
 
     @property
@@ -200,7 +147,6 @@ class TransposeConfig:
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         what = f"transpose{'_ragged' if self.cut else ''}{'_in_place' if self.in_place else ''}"
         return (
@@ -214,23 +160,7 @@ class TransposeConfig:
 
 @dataclass(frozen=True)
 class _Moved:
-    """A tile that a block moves.
-
-    Attributes
-    ----------
-    name : str
-        Ends the names of what is its own.
-    corner : (IntLike, IntLike)
-        Its first element along J and I, in elements.
-    source, target : Tensor
-        The matrices, whose strides are those of (J, I).
-    shared, elements : Tensor
-        Where it is held, by words and by elements.
-    limits : (IntLike, IntLike)
-        The source's extents, but 0 of a tile that does not exist.
-    exists : Expr or bool
-        Whether it does.
-    """
+    """A tile that a block moves: ``corner`` and ``limits`` are in elements along J and I."""
 
     name: str
     corner: DynamicPair
@@ -244,16 +174,10 @@ class _Moved:
 
 @cache
 def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I
-    in D.
-
-    In place the element (j, i) of every matrix of a batch changes places with (i, j): the tensor is
-    D alone, of square matrices of extent N, and there is one block for each pair of tiles.
-
-    Extents are counted in elements, strides in words, or in elements where rows begin anywhere.
-    There the lowest element that belongs to what is read and its end are parameters too if elements
-    are smaller than a word, counted from its address on.
-    """
+    """Generate ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I in D."""
+    # In place, (j, i) of every square matrix of D changes places with (i, j), a block for each
+    # pair of tiles. Extents are in elements, strides in words, or in elements where rows begin
+    # anywhere: there the lowest element that belongs to the source and its end are parameters too.
     tile = TransposedTile(config)
     what = "D[j, i, batch] = D[i, j, batch] in place" if config.in_place else "D[j, i, batch] = S[j, i, batch]"
     builder = PairBuilder if config.paired else KernelBuilder
@@ -297,7 +221,6 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
 
 def _operands(k: KernelBuilder, config: TransposeConfig,
               tile: TransposedTile) -> tuple[GlobalTensor, GlobalTensor]:
-    """The source and the target, which in place are one."""
     element = f"b{8 * config.item}" if config.cut else tile.word
     read, written = (1, 1) if config.cut else (tile.vl, tile.vs)
     along_j, along_i = 1 if config.src_unit else None, 1 if config.dst_unit else None
@@ -315,7 +238,6 @@ def _operands(k: KernelBuilder, config: TransposeConfig,
 
 def _held(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
           name: str) -> tuple[Tensor, Tensor]:
-    """A tile in shared memory, by words and by elements."""
     words = k.shared(f"s{name}", tile.word, config.shared)
     if not config.cut:
         return words, words
@@ -324,7 +246,6 @@ def _held(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
 
 def _one(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, S: GlobalTensor,
          D: GlobalTensor) -> _Moved:
-    """The tile of a block, in strips."""
     J, I = k.extent("j"), k.extent("i")
     # indices of a batch that share a strip
     inner = k.let("inner", size(S.batch[:config.inner])) if config.inner else 1
@@ -340,12 +261,9 @@ def _one(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, S: Glo
 
 def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
           D: GlobalTensor) -> list[_Moved]:
-    """The two tiles of a block, (p, q) and (q, p) with p <= q, which no other block reads or
-    writes. Both are in shared memory before either is written; on the diagonal they are one.
-
-    Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top,
-    filled up with those from its end.
-    """
+    """The two tiles of a block, (p, q) and (q, p) with p <= q; on the diagonal they are one."""
+    # Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top,
+    # filled up with those from its end.
     N, batched = k.extent("N"), config.modes > 0
     block, tiles = k.block_index(), k.let("tiles", ceil_div(N, config.tile[0]))
     odd = k.let("odd", tiles % 2)
@@ -374,12 +292,10 @@ def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
 
 
 class TransposedTile:
-    """How the threads of a block transpose a tile through shared memory.
-
-    Rows of words along J come in: each thread reads as many rows as a word has elements, of ``vl``
-    words each. In shared memory, word (j, i') holds elements (j, packed * i' ...); the same threads
-    write what they transposed. Columns along I go out: the lanes of a warp fill whole lines.
-    """
+    """How the threads of a block transpose a tile through shared memory."""
+    # A thread reads as many rows as a word has elements, ``vl`` words each. Word (j, i') of shared
+    # memory holds elements (j, packed * i' ...); lanes of a warp write columns along I as whole
+    # lines.
 
     def __init__(self, config: TransposeConfig) -> None:
         packed, (tj, ti) = config.packed, config.tile
@@ -403,8 +319,7 @@ class TransposedTile:
         self.passes = self.writer.passes(self.written, f"words written by {config.name}")
 
     def rows_in(self, k: KernelBuilder, moved: _Moved) -> Tensor:
-        """Read what exists of a tile (words along J, I) to registers: ((words, packed),
-        rest...)."""
+        """Read a tile's words (along J, I) that exist to registers ((words, packed), rest...)."""
         corner, name = (moved.corner[0] // self.scale, moved.corner[1]), moved.name
 
         def mine(matrix: Tensor) -> Tensor:
@@ -452,12 +367,9 @@ def _lanes_along_i(config: TransposeConfig) -> int:
 
 
 def _swizzle(config: TransposeConfig) -> Swizzle:
-    """The swizzle of the tile: vectors along J are permuted by the position along I.
-
-    A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes
-    (at least one bank). Lanes that read a column step by ``store / word`` words along I; exclusive
-    or with that step's low bits sends them to different chunks.
-    """
+    """The swizzle of the tile: vectors along J are permuted by the position along I."""
+    # A row of 128 bytes has ``128 / chunk`` chunks, a chunk being a thread's vector (at least a
+    # bank). Lanes of a column step by ``store / word`` words along I: those bits choose the chunk.
     lanes, chunk = _lanes_along_i(config), max(config.store, _WORD)
     chunks, length = _LINE // chunk, chunk // config.word
     if lanes < chunks:
@@ -472,16 +384,10 @@ def _swizzle(config: TransposeConfig) -> Swizzle:
 
 def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,
               lines: Lines) -> None:
-    """Read what exists of a tile of small elements to shared memory.
-
-    Threads read blocks of as many rows as a word has elements, a word of each: two aligned words
-    cover it. Instead of rows that do not exist others are read. Single elements are read where
-    words would reach beyond the array's memory.
-
-    Tiles of which all rows exist are read at multiples of a stride, without a look at each row, and
-    of others only blocks that have rows. It takes registers for addresses, more than it gains in
-    pairs of tiles, or where tiles are long and have few columns.
-    """
+    """Read what exists of a tile of small elements to shared memory, in words that cover them."""
+    # Rows that do not exist are replaced by others; words that reach beyond the array's memory are
+    # read by elements. Whole tiles are read at multiples of a stride: that costs registers, more
+    # than it gains in pairs of tiles, or in long tiles of few columns.
     packed, name, corner, source, extents = tile.packed, moved.name, moved.corner, moved.source, moved.source.shape
     by_element = TiledCopy(tile.reader.threads, (packed, packed))
     blocks = tile.rest[1]
@@ -492,7 +398,6 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     j = tScS((0, 0), 0, 0)[0]
 
     def nearest(row: IntLike) -> IntLike:
-        """A row that exists: this one, or the first or last."""
         return minimum(maximum(row, 0), extents[1] - 1)
 
     borders = [k.let(f"{row}_{name}", source(corner[0], nearest(corner[1] + i)))
@@ -545,12 +450,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
 
 def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,
                  lines: Lines) -> None:
-    """Write a tile to rows of the target that begin anywhere: of each column whole sectors by
-    aligned vectors, what is before and after them by elements. That is nothing in a tile that is
-    cut at sectors, but where rows begin and end.
-
-    ``lines`` begin with a sector.
-    """
+    """Write a tile to rows that begin anywhere: whole sectors by vectors, the rest by elements."""
     packed, words, border, name = config.packed, tile.vs, config.border, moved.name
     corner, target, (J, I) = moved.corner, moved.target, moved.target.shape
     if tile.writer.tile[0] % border or config.threads > config.tile[0] * border:
@@ -564,15 +464,13 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
                 else minimum(I - corner[1], config.tile[1]))
 
     def column_begin(which: IntLike) -> IntLike:
-        """Where a column begins in the target."""
         return lines.place(target(corner[0] + which, corner[1]))
 
     # what is written whole: vectors, or in place sectors
     unit = config.store // config.item if config.halo else border
 
     def sectors(which: IntLike, name: str = "") -> tuple[IntLike, IntLike, IntLike, IntLike]:
-        """Of a column: where a sector begins first, where what is written whole begins and ends,
-        and where it ends itself."""
+        """A column's first sector, begin and end of its whole part, and end."""
         later = k.let(f"later{name}", (-column_begin(which)) % border)
         stop = minimum(end, later + config.tile[1]) if config.halo else end
         first = later + starts * (border - later + later % unit) if config.halo else later

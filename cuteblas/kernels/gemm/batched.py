@@ -1,19 +1,9 @@
-"""``gemm_batched``: C = alpha A B^T + beta C for many small matrices, as many in a block as fill
-whole lines of memory.
+"""``gemm_batched``: C = alpha A B^T + beta C for many small matrices, several in a block.
 
-Matrices that follow each other without gaps are one span, whatever their extents: a block copies
-its part of it by vectors, so that memory sees whole lines where a matrix is 3 x 3. Other operands
-are walked through in the order of their strides, so that neighbours in memory are copied by
-neighbouring threads; one that is the same for all matrices is copied once for each block. Matrices
-stay in shared memory in the order in which they come, with rows and matrices apart so far that
-threads read from different banks.
-
-A thread computes a block of C of one matrix, or a few threads in turns along K; or it has whole
-matrices, which it then loads as one span too. Sums go back through shared memory, and from there to
-C in the order of C.
-
-Extents of matrices are fixed when the kernel is generated; the number of matrices and strides that
-are not those of a span are arguments.
+Matrices that follow each other without gaps are one *span*, copied by vectors in whole lines.
+Other operands are walked through in the order of their strides; one that all matrices share is
+copied once a block. A thread computes a part of one matrix of C, or whole matrices, each loaded as
+a span. Sums go back through shared memory, to C in C's order.
 """
 
 from __future__ import annotations
@@ -65,7 +55,6 @@ from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
 
 Box = tuple[int, int, int]
-"""Rows, columns and matrices."""
 
 MATRICES = 2
 """The mode of a box that counts matrices, after rows and columns."""
@@ -77,27 +66,10 @@ _LOW_BITS, _ONES = 0x7F7F7F7F, 0x01010101           # of each byte of a word
 
 @dataclass(frozen=True)
 class BatchedTile:
-    """How the work of a block is divided.
-
-    Attributes
-    ----------
-    matrices : int
-        Matrices of a block.
-    threads : int
-        Threads of a block; not all of them multiply.
-    across : tuple of int
-        Threads along (M, N) of one matrix.
-    run : tuple of int
-        Neighbours along (M, N) that a thread has together.
-    depth : int
-        Threads along K of one matrix: their sums are added in order.
-    step : int
-        Elements along K that are loaded together.
-    whole : int
-        Matrices of a thread that has all of their elements in registers; 0 if it has none.
-    words : bool
-        Whether bytes are multiplied four at a time, neighbours along K: sums are int32.
-    """
+    """How the work of a block is divided. ``across`` are threads along (M, N) of a matrix, ``run``
+    a thread's neighbours there, ``depth`` threads along K, ``step`` the K loaded together.
+    ``whole`` is how many matrices a thread has in registers; ``words`` multiplies bytes four at a
+    time."""
 
     matrices: int
     threads: int
@@ -113,8 +85,7 @@ class BatchedTile:
         return -(-extent // (self.across[mode] * self.run[mode]))
 
     def loaded(self, mode: int, extent: int, held: Box, item: int) -> tuple[bool, int]:
-        """Whether a thread loads an operand along K, and how much at once: elements, or words of
-        bytes."""
+        """Whether a thread loads along K, and how much at once: elements, or words of bytes."""
         run, (x, y, each), most = self.run[mode], held, max(1, 16 // item)
         if self.words:
             return y == 1, gcd(self.step // _WORD, _WORD, x // _WORD,
@@ -124,13 +95,11 @@ class BatchedTile:
         return False, gcd(run, most, y, each, extent) if x == 1 else 1
 
     def stored(self, extents: Box, held: Box, item: int) -> int:
-        """Sums that a thread stores at once."""
         return gcd(self.run[1], max(1, 16 // item), held[0], held[2],
                    extents[1]) if held[1] == 1 else 1
 
     @property
     def multiplying(self) -> int:
-        """Threads that multiply."""
         return prod(self.across) * self.depth * self.matrices // max(1, self.whole)
 
     def __str__(self) -> str:
@@ -141,24 +110,9 @@ class BatchedTile:
 
 @dataclass(frozen=True)
 class BatchedSide:
-    """Where the matrices of an operand are.
-
-    Attributes
-    ----------
-    order : tuple of int
-        Its modes, the smallest stride first: 0 and 1 as in the operand, 2 the matrices; without
-        those along which it does not move, but one of them at least.
-    run : int
-        How many of them, the first ones, follow each other without gaps.
-    width : int
-        Elements that are copied at once.
-    held : tuple of int
-        Strides of its modes in shared memory; 0 for those that it lacks.
-    box : tuple of int
-        Rows, columns and matrices that a block has of it.
-    conj : bool
-        Whether elements are conjugated as they are read.
-    """
+    """Where the matrices of an operand are. ``order`` has modes, smallest stride first: 0 and 1 as
+    in the operand, 2 the matrices; ``run`` of them follow each other without gaps. ``held`` are
+    strides in shared memory, 0 where a mode is missing; ``box`` is what a block has."""
 
     order: tuple[int, ...]
     run: int
@@ -169,7 +123,6 @@ class BatchedSide:
 
     @property
     def outermost(self) -> bool:
-        """Whether the matrices are the last of its modes."""
         return self.order[-1:] == (MATRICES,)
 
     @property
@@ -179,33 +132,28 @@ class BatchedSide:
 
     @property
     def packed(self) -> bool:
-        """Whether it is a span."""
         return self.run == len(self.order) and not self.inside
 
     @property
     def matrix(self) -> int:
-        """Elements of one matrix."""
         return prod(self.box[q] for q in self.order if q != MATRICES)
 
     @property
     def joined(self) -> int:
-        """How many of its modes are one mode, in memory and in shared memory: vectors go across
-        them."""
+        """How many of its modes are one in memory and in shared memory: vectors go across them."""
         dense = (self.held[q] == stride
                  for q, stride in packed_strides(self.box, self.order[:self.run]).items())
         return next((i for i, same in enumerate(dense) if not same), self.run)
 
     def shared(self, vectors: int) -> Layout:
-        """The place of an element (row, column, matrix) in shared memory, the last mode so long
-        that there are so many vectors."""
+        """The place of (row, column, matrix) in shared memory, with room for ``vectors``."""
         shape = [extent if q in self.order else 1 for q, extent in enumerate(self.box)]
         inner = prod(self.box[q] for q in self.order[:-1])
         shape[self.order[-1]] = -(-vectors * self.width // inner)
         return Layout(tuple(shape), self.held)
 
     def declared(self, name: str, element: str, written: bool) -> TensorParam:
-        """The operand as a parameter: elements of a span; or rows and columns, and matrices where
-        they are not outermost."""
+        """The operand as a parameter: a span, or rows, columns and perhaps matrices."""
         if self.packed:
             return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
         modes = ("row", "column", "matrix")[:2 + self.inside]
@@ -215,31 +163,14 @@ class BatchedSide:
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         order = "".join("xyl"[q] for q in self.order)
         return f"{order}{self.run}v{self.width}{'c' if self.conj else ''}h{'_'.join(map(str, self.held))}"
 
 
 @dataclass(frozen=True)
 class BatchedConfig(EpilogueConfig):
-    """Everything that a ``gemm_batched`` kernel is specialised on, beside the fields of its
-    epilogue.
-
-    Attributes
-    ----------
-    element, element_b, output, accumulator : str
-        NumPy's names of the types of A, of B, of C and of the sums.
-    extents : tuple of int
-        M, N and K.
-    tile : BatchedTile
-        The division of the work.
-    a, b, c : BatchedSide
-        How the operands are read and written.
-    batch_modes : int
-        Number of batch modes of operands that are not spans.
-    multiple : int
-        What divides the number of matrices.
-    """
+    """The configuration of a ``gemm_batched`` kernel beside its epilogue; ``extents`` are (M, N,
+    K), and ``multiple`` divides the number of matrices."""
 
     element: str
     element_b: str
@@ -255,7 +186,6 @@ class BatchedConfig(EpilogueConfig):
 
     @property
     def sides(self) -> tuple[BatchedSide, ...]:
-        """Where the matrices of A, B and C are."""
         return self.a, self.b, self.c
 
     @property
@@ -265,7 +195,6 @@ class BatchedConfig(EpilogueConfig):
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         t = self.tile
         types = "_".join(dtype(x).tag for x in dict.fromkeys((self.element, self.element_b,
                                                               self.accumulator, self.output)))
@@ -278,22 +207,7 @@ class BatchedConfig(EpilogueConfig):
 
 
 class _Operand:
-    """What a block has of an operand: vectors, one after the other in the order in which they are
-    in memory.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    side : BatchedSide
-        Where the matrices are.
-    tensor : GlobalTensor
-        The operand.
-    threads : int
-        Threads of the block.
-    first, limit : IntLike
-        The first matrix of the block, and how many there are.
-    """
+    """What a block has of an operand: vectors (width, vector) in the order of memory."""
 
     def __init__(self, k: KernelBuilder, side: BatchedSide, tensor: GlobalTensor, threads: int,
                  first: IntLike, limit: IntLike):
@@ -305,8 +219,7 @@ class _Operand:
         self.shared_layout = side.shared(self.passes * threads)
 
     def vectors_of(self, tensor: Tensor, own: bool = True) -> Tensor:
-        """The modes that it has of a tensor (row, column, matrix), in its order: (width, vector).
-        Its own go across some modes."""
+        """A tensor (row, column, matrix) as (width, vector); ``own`` vectors go across modes."""
         joined, width = self.side.joined if own else 0, self.side.width
 
         def by_vector(layout: Layout) -> Layout:
@@ -318,8 +231,7 @@ class _Operand:
         return by_coordinate(tensor.map_domain(by_vector), (width, self.vectors))
 
     def part_of(self, tensor: Tensor, own: bool = False) -> Tensor:
-        """This part of a tensor (row, column, matrix) in memory, its own or another one: (width,
-        vector)."""
+        """This part of a tensor (row, column, matrix) in memory, as (width, vector)."""
         if not self.side.inside:
             first = self._first * (self.side.matrix // self.side.width)
             return domain_offset((0, first), self.vectors_of(tensor, own))
@@ -328,7 +240,6 @@ class _Operand:
 
     @property
     def memory(self) -> Tensor:
-        """This part in memory: (width, vector)."""
         if not self.side.packed:
             every: Any = None if self.side.outermost else 0
             return self.part_of(self.tensor.at(every, self.side.box[:len(self.tensor.param.modes)]),
@@ -338,9 +249,7 @@ class _Operand:
         return local_tile(span, (self.side.width,), (_,))
 
     def shared(self, name: str, element: str, *, parts: int = 1, over: str | None = None) -> Tensor:
-        """Shared memory for it, with what threads write beyond its end in their last pass; or for
-        parts of K, whose last pass has predicates.
-        """
+        """Shared memory for it, with room for writes beyond its end in a last pass."""
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
         last = vectors * self.side.width - 1
         each = select(self.shared_layout, *self.side.order)(last) + 1
@@ -359,7 +268,6 @@ class _Operand:
 
     @property
     def guard(self) -> Guard:
-        """Which vectors exist, for this thread."""
         if not self.side.inside:
             end: IntLike = self.vectors
             if self.side.outermost:
@@ -376,7 +284,7 @@ class _Operand:
         return Guard(self.mine(self.vectors_of(coordinates)), ends)
 
     def load(self, shared: Tensor) -> None:
-        """Copy this part to shared memory; what does not exist is zero there."""
+        """Copy this part to shared memory, with zeros for what does not exist."""
         k, width, name = self.k, self.side.width, self.name
         tXgX, tXsX = k.pin(f"t{name}g{name}", self.mine(self.memory)), k.pin(f"t{name}s{name}", self.mine(self.in_shared(shared)))
         if width * shared.engine.dtype.bytes >= _ASYNCHRONOUS:
@@ -389,8 +297,7 @@ class _Operand:
 
 
 class _Parked:
-    """Sums of C in shared memory, in the order of C: a thread's run is loaded when it is asked for,
-    all parts of K added."""
+    """Sums in shared memory, in the order of C; a run is loaded with all parts of K."""
 
     def __init__(self, k: KernelBuilder, parts: list[Tensor],
                  exists: Callable[[IntLike], Condition]):
@@ -398,11 +305,9 @@ class _Parked:
 
     @property
     def layout(self) -> Layout:
-        """That which they would have in registers."""
         return Layout(static_extents(self._parts[0]))
 
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
-        """Those of the run of one pass."""
         k, (width, _passes) = self._k, static_extents(self._parts[0])
         element = self._parts[0].engine.dtype
         vector = Vector(gcd(width, max(1, 16 // element.bytes)))
@@ -418,8 +323,7 @@ class _Parked:
 
 
 class _Divided:
-    """Products of threads that have a part of a matrix of C each: runs along M and N, in turns
-    along K."""
+    """Products of threads with a part of a matrix of C: runs along M and N, turns along K."""
 
     def __init__(self, k: KernelBuilder, config: BatchedConfig):
         self._k, self._config, tile = k, config, config.tile
@@ -434,8 +338,7 @@ class _Divided:
         k.fill(self.total)
 
     def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Condition]]:
-        """Where the runs of a thread begin along M or N, and whether they do: the others repeat the
-        last run."""
+        """Where a thread's runs begin, and whether they exist; others repeat the last run."""
         k, tile, extent = self._k, self._config.tile, self._config.extents[mode]
         across, run = tile.across[mode], tile.run[mode]
         found: list[tuple[IntLike, Condition]] = []
@@ -449,12 +352,8 @@ class _Divided:
         return found
 
     def _from_runs(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> list[Tensor]:
-        """An operand from where each run begins: (neighbour, K), of words where bytes are
-        multiplied four at a time.
-
-        Words of four rows are (K within a word, word along K): four of them transposed are four
-        rows.
-        """
+        """An operand from each run's start, (neighbour, K). Words of four rows are (K in a word,
+        word along K): four transposed ones are four rows."""
         starts, matrix = [start for start, _exists in self._starts[mode]], self._matrix
         if self._config.tile.words:
             words = upcast(Layout(side.box, side.held), _WORD)
@@ -490,7 +389,6 @@ class _Divided:
         return fragment, load
 
     def products(self, sA: Tensor, sB: Tensor) -> None:
-        """Write the products."""
         k, config, tile = self._k, self._config, self._config.tile
         (tCrA, load_a), (tCrB, load_b) = self._fragments("A", 0, config.a,
                                                          sA), self._fragments("B", 1, config.b, sB)
@@ -502,7 +400,6 @@ class _Divided:
                        tCrB[..., at])
 
     def store(self, sC: Tensor) -> None:
-        """Sums to shared memory."""
         k, config = self._k, self._config
         width = config.tile.stored(config.extents, config.c.held, sC.engine.dtype.bytes)
         held = sC[..., self._matrix, self._part]
@@ -515,8 +412,7 @@ class _Divided:
 
 
 class _Whole:
-    """Products of threads that have whole matrices: as many of A, of B and of C, each loaded and
-    stored as one span."""
+    """Products of threads with whole matrices, each loaded and stored as one span."""
 
     def __init__(self, k: KernelBuilder, config: BatchedConfig):
         self._k, self._config = k, config
@@ -529,7 +425,6 @@ class _Whole:
         return rows, columns, self._config.tile.whole
 
     def _layout(self, side: BatchedSide) -> Layout:
-        """Registers (row, column, matrix) for a span."""
         strides = packed_strides(self._box(side), side.order)
         return Layout(self._box(side), tuple(strides.get(q, 0) for q in range(3)))
 
@@ -543,7 +438,6 @@ class _Whole:
                           each)), of_memory, of_registers
 
     def products(self, sA: Tensor, sB: Tensor) -> None:
-        """Write the products."""
         k, config, fragments = self._k, self._config, []
         for name, side, shared in (("A", config.a, sA), ("B", config.b, sB)):
             fragments.append(k.registers(f"tCr{name}", shared.engine.dtype.name,
@@ -558,17 +452,13 @@ class _Whole:
                    append(tCrA[_, at, matrix], 2), append(tCrB[_, at, matrix], 2))
 
     def store(self, sC: Tensor) -> None:
-        """Sums to shared memory."""
         atom, of_memory, of_registers = self._span(self._config.c, sC, self.total)
         self._k.copy(atom, of_registers, of_memory)
 
 
 @cache
 def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    The matrices are A, B and C; ``matrices`` is their number.
-    """
+    """Generate the kernel; its matrices are A, B and C, and ``matrices`` is their number."""
     tile, (m, n, depth), sums = config.tile, config.extents, config.accumulator
     if tile.multiplying > tile.threads or depth % (tile.step * tile.depth):
         raise CodegenError(f"{config.name}: {tile} does not divide {config.extents}")

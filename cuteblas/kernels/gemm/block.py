@@ -1,9 +1,4 @@
-"""What a block of a GEMM kernel works on: the kernel's parameters, the block's tiles of A, B and C,
-and how C is written.
-
-Shared by the families whose threads load A and B themselves (``gemm_simt``, ``gemm_mma``); they
-differ in how a tile is multiplied.
-"""
+"""Parameters and tiles of the kernels whose threads load A and B (``gemm_simt``, ``gemm_mma``)."""
 
 from __future__ import annotations
 
@@ -35,41 +30,12 @@ __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
 @dataclass(frozen=True)
 class GemmConfig(EpilogueConfig):
-    """Everything that such a kernel is specialised on, beside the fields of its epilogue.
-
-    Attributes
-    ----------
-    element, output : str
-        NumPy's names of the types of A (and of B, unless ``element_b`` says otherwise), and of C.
-    tile : object
-        The division of the work, with extents ``m``, ``n``, ``k``.
-    a, b, c : OperandAccess
-        How the operands are read and written.
-    batch_modes : int
-        Number of batch modes.
-    split_k : bool
-        Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be
-        shorter).
-    aligned : bool
-        Whether the tile divides M, N and K, so that no element needs a predicate.
-    modes : tuple of int
-        Modes that are nested in M, N and K: more than one for a tensor contraction. ``a``, ``b``
-        and ``c`` then speak of the first.
-    element_b, accumulator : str, optional
-        The types of B and of the sums, if they are not those that belong to ``element``.
-    gate : int, optional
-        The verdict without which the kernel does nothing.
-    grouped : bool
-        Whether the kernel computes many problems: see :mod:`~cuteblas.codegen.grouped`. alpha and
-        beta then are ``"device"`` if they stand in the rows.
-    triangle : {"lower", "upper", "both"}, optional
-        What is written of a square C: one triangle, or both, of which the lower one is computed.
-    hermitian : bool
-        Whether C is a Hermitian matrix, of whose triangle the diagonal has no imaginary parts.
-    turn : int
-        With ``split_k``, elements of K that a slice takes before it is the next slice's turn, a
-        multiple of the tile's step; 0: a slice is a range of K.
-    """
+    """The configuration of such a kernel, beside its epilogue. With ``split_k`` the last batch
+    mode walks over slices of K, ``chunk`` deep or in turns of ``turn`` elements. ``aligned``: the
+    tile divides M, N and K, without predicates. ``modes`` are nested in M, N and K: more than one
+    for a contraction, where ``a``, ``b`` and ``c`` speak of the first. ``gate`` is the verdict
+    without which the kernel does nothing. A ``grouped`` kernel has a table of problems, with alpha
+    and beta "device" if they stand in its rows."""
 
     element: str
     output: str
@@ -103,24 +69,20 @@ class GemmConfig(EpilogueConfig):
 
     @property
     def elements(self) -> tuple[str, str]:
-        """The types of A and B."""
         return self.element, self.element_b or self.element
 
     @property
     def scalars(self) -> str:
-        """The type of alpha, beta and sums."""
         return self.accumulator or dtype(self.element).accumulator
 
     @property
     def types(self) -> str:
-        """The part of a kernel's name that says which types it has."""
         sums = "" if self.scalars == dtype(self.element).accumulator else self.scalars
         names = self.element, self.element_b, sums, self.output
         return "_".join(dtype(name).tag for name in names if name)
 
     @property
     def traits(self) -> str:
-        """The part of a kernel's name that says how operands are accessed and C is written."""
         access = "".join(f"{o.letter('mk')}{'w' if o.covering else o.width}{'c' if o.conj else ''}"
                          for o in (self.a, self.b, self.c))
         modes = "" if self.modes == (1, 1, 1) else f"_modes{''.join(map(str, self.modes))}"
@@ -134,8 +96,7 @@ class GemmConfig(EpilogueConfig):
 
 
 def builder(config: Any, threads: int, **options: Any) -> KernelBuilder:
-    """What writes a kernel: parameters of the kernel, or of the rows of a table, are declared in
-    the same way."""
+    """What writes a kernel: parameters, or rows of a table, are declared in the same way."""
     options["wide"] = config.wide
     if config.grouped:
         return TableBuilder(config.name, threads, inline=("alpha", "beta"), **options)
@@ -143,15 +104,14 @@ def builder(config: Any, threads: int, **options: Any) -> KernelBuilder:
 
 
 def _depth_in_turns(depth: IntLike, turn: int, index: IntLike, slices: IntLike) -> IntLike:
-    """How much of K belongs to one of so many slices that take turns of ``turn`` elements."""
+    """The part of K of one of ``slices`` that take turns of ``turn`` elements."""
     rounds = depth // (slices * turn)
     return rounds * turn + minimum(maximum(depth - (rounds * slices + index) * turn, 0), turn)
 
 
 def _tiles_in_turns(matrix: Tensor, tile: Pair, at: IntLike, turn: int,
                     slices: IntLike) -> Tensor:
-    """(BM, BK, k tile) of a slice that begins where the (M, K) ``matrix`` does, and takes turns
-    with others."""
+    """(BM, BK, k tile) of a slice that begins where ``matrix`` (M, K) does and takes turns."""
     (rows, depth), (along_m, along_k) = matrix.shape, matrix.stride
     in_turns = Layout((rows, turn, ceil_div(depth, turn)),
                       (along_m, along_k, slices * turn * along_k))
@@ -162,28 +122,9 @@ def _tiles_in_turns(matrix: Tensor, tile: Pair, at: IntLike, turn: int,
 
 
 class GemmBlock:
-    """The tiles of one block, in a kernel whose parameters are declared here.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    config : GemmConfig
-        What it is specialised on.
-    several : bool
-        Whether a block computes several tiles, one after the other.
-
-    Attributes
-    ----------
-    gA, gB, gC : Tensor
-        (BM, BK, k tile), (BN, BK, k tile), (BM, BN).
-    k_tiles : IntLike
-        Steps along K.
-    at : tuple of IntLike
-        Coordinates of the tile of C among tiles.
-    extents : dict
-        M, N, and what the block sums over of K, by their letters.
-    """
+    """The tiles of one block, in a kernel whose parameters are declared here. ``gA``, ``gB`` and
+    ``gC`` are (BM, BK, k tile), (BN, BK, k tile) and (BM, BN); ``at`` are the coordinates among
+    tiles of C. With ``several`` a block computes several tiles."""
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, *, several: bool = False):
         self.k, self.config = k, config
@@ -244,19 +185,16 @@ class GemmBlock:
 
     @cached_property
     def k_tiles(self) -> IntLike:
-        """Steps along K; named in the source where this is first used."""
         return self.k.let("k_tiles", ceil_div(self.extents["k"], self._tile[2]))
 
     def guard(self, name: str, modes: str, partition: Partition) -> Guard | None:
-        """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``);
-        ``None`` if it always holds."""
+        """The predicate of a part of A ("mk"), B ("nk") or C ("mn"); ``None`` if always true."""
         if self.config.aligned:
             return None
         return Guard(self.coordinates(name, modes, partition),
                      tuple(self.extents[mode] for mode in modes))
 
     def coordinates(self, name: str, modes: str, partition: Partition) -> Tensor:
-        """The coordinates of the elements of such a partition."""
         tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
         at = tuple({"m": self.at[0], "n": self.at[1], "k": _}[mode] for mode in modes)
         identity = make_identity_tensor(tuple(self.extents[mode] for mode in modes))
@@ -264,8 +202,7 @@ class GemmBlock:
 
     def store(self, accumulators: Tensor, partition: Partition,
               pieces: Pieces | None = None, single: bool = False) -> None:
-        """The end of the kernel: C from the sums, rounded once. See
-        :class:`~cuteblas.kernels.epilogue.OutputTile`."""
+        """The end of the kernel: C from the sums, rounded once."""
         self.k.let_next_launch_begin()
         extents, guard = (self.extents["m"], self.extents["n"]), self.guard("tCcC", "mn", partition)
         tile = OutputTile(self.gC, partition, self._tile_of_c, extents, self._item, guard, pieces,

@@ -1,5 +1,4 @@
-"""``clear_words``: words in device memory are set to zero, before a launch whose blocks signal each
-other by them."""
+"""``clear_words``: words are set to zero for a launch whose blocks signal each other by them."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _THREADS = 32                       # there is room for one warp next to a block
 
 @cache
 def clear_words() -> GeneratedKernel:
-    """Generate the kernel. Parameters: a pointer to words, and their number. One block."""
+    """Generate the kernel, of one block: a pointer to words and their number."""
     k = KernelBuilder("clear_words", _THREADS, summary="words[i] = 0")
     clear(k, k.pointer("words", "uint32", const=False, alignment=4), k.integer("count"))
     return k.build()

@@ -14,18 +14,14 @@ __all__ = ["ALONE", "Cluster", "Place"]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Blocks that run together on ``m`` by ``n`` tiles of C: those along N share a tile of A, those
-    along M one of B.
-
-    Rank ``i + m * j`` works on tile (i, j).
-    """
+    """Blocks on ``m`` by ``n`` tiles of C: those along N share A, those along M B. Rank ``i + m *
+    j`` has tile (i, j)."""
 
     m: int = 1
     n: int = 1
 
     @property
     def size(self) -> int:
-        """Number of blocks."""
         return self.m * self.n
 
     @property
@@ -35,31 +31,14 @@ class Cluster:
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         return f"_c{self.m}x{self.n}" if self.size > 1 else ""
 
 
 ALONE = Cluster()
-"""Blocks that share nothing."""
 
 
 class Place:
-    """A block among those of its cluster, all of which have begun.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    cluster : Cluster
-        What the blocks share.
-    block : IntLike
-        The block's index.
-
-    Attributes
-    ----------
-    m, n : IntLike
-        Its coordinates in the cluster.
-    """
+    """A block among those of its cluster, at coordinates ``m`` and ``n``; all have begun."""
 
     def __init__(self, k: KernelBuilder, cluster: Cluster, block: IntLike):
         self._k, self._cluster = k, cluster
@@ -71,16 +50,14 @@ class Place:
             self.m, self.n = k.let("rank_m", rank % cluster.m), k.let("rank_n", rank // cluster.m)
 
     def part(self, operand: int, box: TmaBox, tile: Tensor) -> Tensor:
-        """The part that this block loads of a tile (MN, K) of A (``operand`` 0) or B (1): part of
-        the rows, or else of K."""
+        """This block's part of a tile (MN, K) of A (0) or B (1): of its rows, or else of K."""
         rows, deep = (size(mode) for mode in box.layout.shape)
         part = (self.n, self.m)[operand]
         return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile, 0)
                           else (0, part))
 
     def receivers(self, operand: int) -> IntLike | None:
-        """The set of blocks that share tiles of A (``operand`` 0) or B (1) with this one, bit i for
-        rank i; ``None``: none do."""
+        """Bits of the ranks that share tiles of A (0) or B (1) with this block, or ``None``."""
         c = self._cluster
         count, step, at = (c.n, c.m, self.m) if operand == 0 else (c.m, 1, self.n * c.m)
         if count == 1:
@@ -90,8 +67,7 @@ class Place:
                    select(equal(at, 0), one, 0))
 
     def partner(self) -> IntLike | None:
-        """The rank that the first threads of a warpgroup signal: each another one of those that
-        fill this block's stages."""
+        """The rank that a warpgroup's first threads signal, each another filler of its stages."""
         k, c, lane = self._k, self._cluster, self._k.thread % GROUP
         if c.size == 1:
             return None
@@ -100,7 +76,6 @@ class Place:
         return k.let("partner", select(lane < c.m, below, right))
 
     def leave(self) -> None:
-        """Wait, at the end, for all blocks of the cluster."""
         if self._cluster.size > 1:
             self._k.comment("No block leaves while another one may still write to it")
             self._k.cluster_barrier()

@@ -1,19 +1,12 @@
-"""Products of integers whose bytes, the *digits*, are planes: which planes are multiplied, and how
-their sums become integers.
+"""Products of integers whose bytes, the *digits*, are planes.
 
-Digits are unsigned: ``a = sum_i a_i 256^i``. Modulo ``256^d`` a product of integers of d digits is
-``sum_s 256^s S_s``, s < d, where ``S_s`` sums the products of planes i of A and s - i of B: a
-product of bytes with s + 1 times the K.
+Modulo ``256^d`` a product is ``sum_s 256^s S_s``, s < d, where ``S_s`` sums products of planes i
+of A and s - i of B.
 
-* Up to four digits: Horner's rule, s = d - 1 first. Accumulators wrap modulo 2^32, which is a
-  multiple of ``256^d``, and are shifted left by 8 bits between sums.
-* Eight, with a K of at most :data:`MOST_PARKED`: s = 0 first. The lowest byte of an accumulator is
-  a byte of the result then. It is *parked*, written to the workspace, where it stays in L2; the
-  accumulator is shifted right by 8 bits, and what is left is carried into the next sum. ``S_3`` and
-  its carry are less than 2^32; from s = 4 on, sums may wrap.
-* Eight, with any K: by Horner's rule, s = 7 to 4 in the accumulators, since they are the upper half
-  of the result; for s = 3 to 0, sums of as many products as 32 bits hold are added to 64-bit
-  totals. That takes three registers for each element of C.
+* Up to four digits: Horner's rule from s = d - 1; accumulators wrap modulo 2^32.
+* Eight, K up to :data:`MOST_PARKED`: from s = 0. The lowest byte of an accumulator is *parked* in
+  the workspace, the rest is carried into the next sum.
+* Eight, any K: s = 7 to 4 by Horner's rule; s = 3 to 0 in 64-bit totals, three registers each.
 """
 
 from __future__ import annotations
@@ -37,16 +30,14 @@ _BITS, _WORD = 32, 4                # of accumulators, in bits and bytes
 _LARGEST = 255**2                   # a product of digits
 
 MOST_PARKED = (2**_BITS - 2**24) // _LARGEST // 4 // 128 * 128
-"""The largest K for which the sum of the products of four pairs of planes, with the carry of those
-below, has 32 bits."""
+"""The largest K for which four pairs of planes, with the carry of those below, have 32 bits."""
 
 
 @contextmanager
 def planes_of(
     k: KernelBuilder, digits: int, ascending: bool
 ) -> Iterator[tuple[Coord, Coord]]:
-    """Loops over the planes of A and of B that are multiplied: those of the highest, or the lowest,
-    sum first."""
+    """Loops over the planes of A and of B that are multiplied, the highest or lowest sum first."""
     if digits == 1:
         yield (), ()
     elif ascending:
@@ -58,30 +49,14 @@ def planes_of(
 
 
 def _shift(k: KernelBuilder, part: Tensor, shifted: Callable[[Value], Value]) -> None:
-    """Shift accumulators: zeros at first, since under a condition the assembler waits after every
-    matrix instruction."""
+    """Shift accumulators, also zeros: a condition makes ptxas wait after each instruction."""
     k.fill(part, lambda *at: cast(shifted(cast(part(*at), "uint32")), "int32"))
 
 
 def sum_modulo(k: KernelBuilder, digits: int, k_tiles: IntLike, part: Tensor,
                multiply: Callable[[IntLike], None], highest: int = 0) -> None:
-    """The sums of digits from the highest on, without the ``highest`` lowest ones, modulo 2^32.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    digits : int
-        Bytes of an integer.
-    k_tiles : IntLike
-        Stages of the product of two planes.
-    part : Tensor
-        Accumulators, zeros.
-    multiply : callable
-        Adds the products of so many stages.
-    highest : int
-        The sums that are left out.
-    """
+    """The sums of digits, but the ``highest`` lowest ones, from the highest on, modulo 2^32;
+    ``part`` begins with zeros, ``multiply`` adds products of so many stages."""
     with k.loop("sum", digits - highest) as i:
         _shift(k, part, lambda x: x << 8)
         multiply(k.let("stages", (digits - i) * k_tiles))
@@ -90,8 +65,7 @@ def sum_modulo(k: KernelBuilder, digits: int, k_tiles: IntLike, part: Tensor,
 
 def sum_in_two_words(k: KernelBuilder, digits: int, depth: int, k_tiles: IntLike, part: Tensor,
                      total: Tensor, multiply: Callable[[IntLike], None]) -> None:
-    """All sums of eight digits into 64-bit totals; stages are ``depth`` deep. See
-    :func:`sum_modulo`."""
+    """All sums of eight digits into 64-bit totals; stages are ``depth`` deep."""
     # stages whose sums 32 bits hold
     low, most = digits - _WORD, (2**_BITS - 1) // _LARGEST // depth
     sum_modulo(k, digits, k_tiles, part, multiply, low)
@@ -109,8 +83,7 @@ def sum_in_two_words(k: KernelBuilder, digits: int, depth: int, k_tiles: IntLike
 
 def sum_of_bools(k: KernelBuilder, depth: int, stages: IntLike, part: Tensor,
                  multiply: Callable[[IntLike], None]) -> None:
-    """Whether any product of bytes is not zero, as 0 or 1: sums that could wrap to zero are made of
-    that."""
+    """Whether any product of bytes is not zero, as 0 or 1, which no sum that wraps can hide."""
     most = (2**_BITS - 1) // _LARGEST // depth
     with k.loop("part_of_sum", maximum(ceil_div(stages, most), 1)) as j:
         multiply(k.let("stages_of_part", minimum(stages - j * most, most)))
@@ -120,18 +93,8 @@ def sum_of_bools(k: KernelBuilder, depth: int, stages: IntLike, part: Tensor,
 
 @dataclass(frozen=True)
 class ParkedSums:
-    """Sums of eight digits in the workspace, byte by byte: those of a thread's four neighbouring
-    accumulators are a word.
-
-    Attributes
-    ----------
-    k : KernelBuilder
-        The kernel.
-    layout : Layout
-        That of a thread's accumulators, (2, 2, columns / 8).
-    words : Tensor
-        This thread's: (columns / 8, digit).
-    """
+    """Sums of eight digits in the workspace, byte by byte: a word for four neighbouring
+    accumulators. ``layout`` is (2, 2, columns / 8), ``words`` (columns / 8, digit)."""
 
     k: KernelBuilder
     layout: Layout
@@ -140,7 +103,6 @@ class ParkedSums:
     @classmethod
     def of(cls, k: KernelBuilder, memory: Pointer, accumulators: Layout, digits: int, threads: int,
            schedule: Scheduler) -> ParkedSums:
-        """Those of a thread in the memory of all blocks, each of so many threads that multiply."""
         columns = size(accumulators[2])
         # Four words of a thread are written together, and neighbouring threads write neighbouring
         # ones.
@@ -155,12 +117,11 @@ class ParkedSums:
 
     @staticmethod
     def nbytes(threads: int, columns: int, digits: int, blocks: int) -> int:
-        """Bytes of all blocks."""
         return blocks * digits * threads * columns // 2
 
     def sum(self, digits: int, k_tiles: IntLike, part: Tensor,
             multiply: Callable[[IntLike], None]) -> None:
-        """Make all sums, the lowest first, and park their digits. See :func:`sum_modulo`."""
+        """Make all sums, the lowest first, and park their digits."""
         k, columns = self.k, size(self.layout[2])
         with k.loop("sum", digits) as i:
             _shift(k, part, lambda x: x >> 8)
@@ -175,8 +136,7 @@ class ParkedSums:
             k.copy(Vector(_WORD), word, Tensor(parked.engine, parked.layout[0]))
 
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
-        """The sums of ``count`` columns of accumulators from ``first`` on, which are loaded: by
-        their coordinates in them."""
+        """Load the sums of ``count`` columns from ``first`` on; they are given by coordinates."""
         k, digits = self.k, size(self.words, 1)
         parked = k.registers("parked_word", "uint32", (digits, count))
         with k.loops((digits, count)) as (s, n):

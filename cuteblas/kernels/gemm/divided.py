@@ -1,5 +1,4 @@
-"""Tiles of C whose K is divided between blocks, so that all blocks have equal work: the steps of
-each block, and the sums."""
+"""Tiles of C whose K is divided between blocks, so that all blocks have equal work."""
 
 from __future__ import annotations
 
@@ -20,23 +19,10 @@ _VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
 
 @dataclass(frozen=True)
 class Divided:
-    """Tiles of C whose K is divided between blocks.
-
-    The first ``count`` tiles are a row of steps along K, cut into equal parts, one for each block.
-    A block begins with the end of its part. Whoever has the last step of a tile ends it: it adds to
-    its own sum those of the blocks before it, which began with theirs. So blocks wait only for
-    blocks of a lower index, and add in the same order every time.
-
-    Attributes
-    ----------
-    count : IntLike
-        The number of tiles.
-    sums : Pointer
-        For each block, a tile of accumulators.
-    flags : Pointer
-        A word for each warpgroup of each block, zero when the kernel begins: whether its
-        accumulators are there.
-    """
+    """The first ``count`` tiles as a row of steps along K, cut into equal parts, one for each
+    block. A block begins with the end of its part. Whoever has a tile's last step adds the sums of
+    the blocks before it, always in that order: blocks wait only for lower indices. ``sums`` has a
+    tile a block, ``flags`` a word a warpgroup, zero at the start: its accumulators are there."""
 
     count: IntLike
     sums: Pointer
@@ -50,26 +36,7 @@ class Divided:
 
 
 class Share:
-    """A block's part of the divided tiles.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    divided : Divided
-        The tiles.
-    k_tiles : IntLike
-        Steps along K of each of them.
-    block, blocks : IntLike
-        The block's index, and the number of blocks.
-
-    Attributes
-    ----------
-    tiles : IntLike
-        The number of divided tiles.
-    parts : IntLike
-        Of how many of them the block has steps.
-    """
+    """A block's part of the divided tiles: it has steps of ``parts`` of them."""
 
     def __init__(self, k: KernelBuilder, divided: Divided, k_tiles: IntLike, block: IntLike,
                  blocks: IntLike):
@@ -90,8 +57,7 @@ class Share:
         return maximum(self._last_tile - work, 0)
 
     def steps(self, tile: IntLike, in_part: Condition) -> DynamicPair:
-        """The first of the block's steps along K of a tile and the one after the last: all, for
-        tiles that are not divided."""
+        """The block's first step along K of a tile, and the one after the last."""
         k = self._k
         before = k.let("steps_before", tile * self._k_tiles)
         return (k.let("first_k_tile", select(in_part, maximum(self._first - before, 0), 0)),
@@ -100,18 +66,7 @@ class Share:
 
     @contextmanager
     def ended(self, first: IntLike, end: IntLike, total: Tensor, groups: int) -> Iterator[None]:
-        """What a warpgroup does with the whole sum of a tile, of which it has done the steps from
-        ``first`` to ``end``.
-
-        Parameters
-        ----------
-        first, end : IntLike
-            See :meth:`steps`.
-        total : Tensor
-            Accumulators: this thread's of a part of the sum, then of all of it.
-        groups : int
-            Multiplying warpgroups.
-        """
+        """Run the body with a tile's whole sum; a warpgroup has done ``first`` to ``end``."""
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         block, vectors = self._block, size(total) // _VECTOR
         rounds = next(n for n in range(-(-vectors // _VECTORS_AT_ONCE), vectors + 1)

@@ -1,5 +1,4 @@
-"""The main loop of blocks whose threads load A and B themselves, by asynchronous copies into a ring
-of stages."""
+"""The main loop of blocks whose threads copy A and B asynchronously into a ring of stages."""
 
 from __future__ import annotations
 
@@ -18,18 +17,8 @@ __all__ = ["Chunks", "LoopOperand", "MainLoop", "VectorOperand"]
 
 
 class LoopOperand:
-    """A or B of a block (``mode`` 0 or 1): a ring of stages in shared memory, and the fragments
-    that come from it.
-
-    Attributes
-    ----------
-    registers : Tensor
-        The fragments of the operand; the last mode counts two buffers.
-    atom : CopyAtom
-        Copies a step of a stage to a buffer.
-    part, fragment : Tensor
-        What a thread copies so, (..., step, stage), and where, (..., buffer).
-    """
+    """A or B (``mode`` 0 or 1): a ring of stages in shared memory, and fragments with two buffers.
+    ``part`` (..., step, stage) is copied to ``fragment`` (..., buffer)."""
 
     registers: Tensor
     atom: CopyAtom
@@ -52,10 +41,7 @@ class LoopOperand:
 
 
 class VectorOperand(LoopOperand):
-    """An operand whose rows are read by vectors."""
-
     def read(self, copy: TiledCopy, ring: Tensor) -> None:
-        """Declare the copies of tiles (extent, K) into a ring."""
         k, x, self._width = self.k, self.name, max(copy.values)
         k.note(f"threads that copy {x}: {copy.tv}")
         copy.passes((self.extent, self.tile.k), f"{x} of {k.name}")
@@ -82,34 +68,16 @@ class Chunks(Protocol):
         """Tiles of a chunk."""
 
     def end_chunk(self, first: IntLike) -> None:
-        """Take the sums of a chunk away, before the tile whose index it is given; not after the
-        last tile."""
+        """Take a chunk's sums away before the tile of this index; not after the last tile."""
 
 
 @dataclass(frozen=True)
 class MainLoop:
-    """Three streams of instructions, each a step ahead of the next.
-
-    Tiles are copied from global to shared memory ``stages - 1`` steps along K ahead; fragments from
-    shared memory into one of two register buffers one step ahead of the multiplication. With more
-    than one buffer of each, one barrier a tile is enough.
-
-    Attributes
-    ----------
-    block : GemmBlock
-        What the block works on.
-    stages : int
-        Tiles in shared memory, at least 2.
-    steps : int
-        Steps of the multiplication in a tile: an even number, so that every tile begins with the
-        same register buffer.
-    spelled : bool
-        Whether the steps of a tile are written one after the other instead of as an unrolled loop:
-        in a swizzled address, a step that is a constant costs nothing.
-    past_end : bool
-        Whether tiles after the last one are loaded and fetched, as zeros that nobody multiplies:
-        cheaper than a condition, unless copies are many.
-    """
+    """Copies to shared memory, ``stages - 1`` ahead; fragments to registers, a step ahead;
+    products. With two buffers of each, one barrier a tile is enough. ``steps`` of a tile are even,
+    so that it begins with the same buffer. ``spelled`` steps are constants, which cost nothing in
+    swizzled addresses. ``past_end`` loads zeros after the last tile: cheaper than a condition,
+    unless copies are many."""
 
     block: GemmBlock
     stages: int
@@ -126,17 +94,7 @@ class MainLoop:
 
     def write(self, operands: Sequence[LoopOperand], multiply: Callable[[IntLike], None],
               chunks: Chunks | None = None) -> None:
-        """Write the loop.
-
-        Parameters
-        ----------
-        operands : sequence of LoopOperand
-            A and B.
-        multiply : callable
-            Multiplies the fragments of a step, which are in the buffer ``step % 2``.
-        chunks : Chunks, optional
-            What takes sums away before the end.
-        """
+        """Write the loop; ``multiply`` takes a step, with fragments in buffer ``step % 2``."""
         k, ahead, last = self.block.k, self.stages - 1, self.steps - 1
         k.comment("Fill the ring")
         k_tiles = self.block.k_tiles

@@ -1,14 +1,9 @@
 """``gemm_mma``: C = alpha A B^T + beta C on warp-level tensor cores (``mma.sync``), from sm_75 on.
 
-Tiles of A and B come through a ring of shared-memory stages, filled by asynchronous copies that
-zero-fill what is outside and keep the operand's own order: rows along whichever mode is contiguous
-in global memory, swizzled. ``ldmatrix`` loads fragments from either order (16-bit elements); larger
-elements are loaded one by one. Block tile, warp tile and instruction are one nested layout.
-
-16-bit elements are summed in float32, truncated to it after every instruction; 8-bit integers in
-int32, which wraps; float64 in the order of k by fused multiply-adds, so that results are those of
-``gemm_simt``. complex128 is summed in the same way, but for each four elements of k first what the
-real part of B multiplies, then what the imaginary part does.
+Tiles keep the operand's order in swizzled shared memory; ``ldmatrix`` loads 16-bit fragments from
+either. 16-bit elements are summed in float32, truncated after every instruction; float64 in the
+order of k, so results equal those of ``gemm_simt``; complex128 with the real part of B first for
+each four elements of k.
 """
 
 from __future__ import annotations
@@ -37,21 +32,7 @@ _PAIR, _LANES_OF_A_ROW = 2, 4
 
 @dataclass(frozen=True)
 class MmaTile:
-    """How a tile of C is divided.
-
-    Attributes
-    ----------
-    m, n, k : int
-        Extents of the tile that a block computes, and its step along K.
-    atom : MmaAtom
-        The instruction.
-    warps : tuple of int
-        Warps of a block along (M, N).
-    stages : int
-        Stages of the shared-memory ring.
-    min_blocks : int
-        Blocks that should fit on a multiprocessor at once.
-    """
+    """How a tile of C is divided; ``min_blocks`` should fit on a multiprocessor."""
 
     m: int
     n: int
@@ -71,19 +52,17 @@ class MmaTile:
 
     @property
     def mma(self) -> WarpMma:
-        """Which warp owns what: a compact part of the tile each."""
         (m, n, _k), (wm, wn) = self.atom.shape, self.warps
         return WarpMma(self.atom, self.warps, (self.m // (m * wm), self.n // (n * wn)))
 
     def run(self, output: str, triangle: str | None) -> int:
-        """Elements of C along N that a thread writes side by side at most: a pair, or four where
-        lanes exchange pairs, so that stores of 2-byte elements fill sectors.
-        """
+        """Elements along N that a thread writes side by side at most: four where lanes exchange
+        pairs, so that stores of 2-byte elements fill sectors."""
         exchanges = dtype(self.atom.element).bytes == dtype(output).bytes == 2 and self.mma.atoms[1] % 2 == 0 and triangle is None
         return 2 * _PAIR if exchanges else _PAIR
 
     def rows_bytes(self, output: str) -> int:
-        """Shared memory of C where it is written by rows, at most."""
+        """Most shared memory, in bytes, for C where it is written by rows."""
         return held_bytes(self.m, self.n, dtype(output).bytes, self.apart(output))
 
     def apart(self, output: str) -> int:
@@ -92,7 +71,6 @@ class MmaTile:
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of a stage."""
         return (self.m + self.n) * self.k * dtype(self.atom.element).bytes
 
     def __str__(self) -> str:
@@ -105,20 +83,10 @@ class MmaTile:
 
 @dataclass(frozen=True)
 class MmaConfig(GemmConfig):
-    """Everything that a ``gemm_mma`` kernel is specialised on: see
-    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
-
-    Attributes
-    ----------
-    tile : MmaTile
-        The division of the work.
-    """
-
     tile: MmaTile
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         t = self.tile
         shape = "".join(f"{letter}{n}" for letter, n in zip("mnk", t.atom.shape, strict=True))
         return (f"gemm_mma_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}_{shape}"
@@ -127,11 +95,7 @@ class MmaConfig(GemmConfig):
 
 @cache
 def gemm_mma(config: MmaConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`; C is read and
-    written in vectors along N, of 1, 2 or 4.
-    """
+    """Generate the kernel; C is read and written in vectors along N, of 1, 2 or 4."""
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
     run = tile.run(config.output, config.triangle)
     if config.c.covering and (config.c.unit != 1 or config.triangle):

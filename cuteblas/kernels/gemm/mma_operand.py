@@ -1,9 +1,7 @@
-"""An operand of ``gemm_mma``: its ring of stages in shared memory, the copies that fill it, and the
-fragments that come from it.
+"""An operand of ``gemm_mma``: its ring of stages, and fragments from vectors or covering words.
 
-Rows are read by vectors, or, where 2-byte elements begin anywhere, by the words that cover them:
-then fragments are cut from words where rows run along K, and made of single elements where they do
-not.
+Where 2-byte elements begin anywhere, fragments are cut from the words that cover rows along K, and
+made of single elements otherwise.
 """
 
 from __future__ import annotations
@@ -43,8 +41,6 @@ def _multiplied(mma: WarpMma, operand: LoopOperand, tensor: Tensor) -> Tensor:
 
 
 class _Vectors(VectorOperand):
-    """An operand whose rows are read by vectors, in a swizzled ring."""
-
     def __init__(self, block: GemmBlock, mode: int):
         super().__init__(block, mode)
         k, tile, name, mma = self.k, self.tile, self.name, self.tile.mma
@@ -74,8 +70,7 @@ class _Vectors(VectorOperand):
 
 
 class _Covered(LoopOperand):
-    """An operand whose rows begin anywhere, in a ring of the words that cover them: each row at its
-    own place in its first word."""
+    """An operand whose rows begin anywhere: each at its own place in its first word."""
 
     def __init__(self, block: GemmBlock, mode: int):
         super().__init__(block, mode)
@@ -159,14 +154,12 @@ class _Covered(LoopOperand):
 
 
 def mma_operand(block: GemmBlock, mode: int) -> LoopOperand:
-    """Operand A (mode 0) or B (1) of a kernel."""
     config = block.config
     return (_Covered if (config.a, config.b)[mode].covering else _Vectors)(block, mode)
 
 
 def _by_vectors(extents: Pair, threads: int, access: OperandAccess) -> TiledCopy:
-    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a
-    vector along it."""
+    """The copy of an (extent, K) tile, by vectors along the contiguous mode."""
     along, across = extents if access.unit == 0 else extents[::-1]
     lanes = gcd(along // access.width, threads)
     rows = gcd(across, threads // lanes)

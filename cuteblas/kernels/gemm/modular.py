@@ -1,10 +1,7 @@
-"""``gemm_modular``: products of residues modulo small numbers, plane by plane, on tensor cores that
-multiply bytes.
+"""``gemm_modular``: products of residues modulo small numbers, plane by plane, in int8.
 
-The main loop is that of ``gemm_wgmma``: one thread fills a ring of stages by TMA, warpgroups
-multiply from it. Sums of 32 bits are exact; their residues, a byte each, are what is written. How
-many planes there are says a word in device memory: the walk over tiles ends with the last plane
-that is needed, and does not begin if there is none.
+The loop is that of ``gemm_wgmma``; sums of 32 bits are exact, and their residues, bytes, are
+written. A word in device memory has the number of planes; the walk over tiles ends there.
 """
 
 from __future__ import annotations
@@ -30,26 +27,18 @@ __all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
 _ELEMENT, _RESIDUE = "int8", "uint8"
 
 MOST_DEPTH = 2**30 // 128**2
-"""K, at most: sums of products of signed bytes are no larger than 2^30, so that a multiplication
-divides them."""
+"""The largest K: sums of products of signed bytes stay within 2^30, to be divided by a product."""
 
 
 @dataclass(frozen=True)
 class GemmModularConfig(RingConfig):
-    """The configuration of a ``gemm_modular`` kernel; with a ``triangle`` it writes residues in whole
-    squares of tiles.
-
-    Attributes
-    ----------
-    element : str
-        What residues are of, float64 or complex128: the latter have three planes for each modulus.
-    """
+    """The configuration of a ``gemm_modular`` kernel. ``element`` complex128 has three planes a
+    modulus; with a ``triangle``, residues are written in whole squares of tiles."""
 
     element: str = "float64"
 
     @property
     def multiplied(self) -> str:
-        """The type of residues."""
         return _ELEMENT
 
     @property
@@ -59,7 +48,6 @@ class GemmModularConfig(RingConfig):
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return (
             f"gemm_modular_{planes_of(self.element)}_{self.rows}x{self.columns}_s{self.stages}{self.cluster.tag}"
             f"_b{batch_letters(self.batch_a, self.batch_b)}{f'_{self.triangle}' if self.triangle else ''}"
@@ -68,12 +56,9 @@ class GemmModularConfig(RingConfig):
 
 @cache
 def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    A and B are planes of signed bytes along K, R those of C along N. The words at ``words`` are the
-    state of the product. The grid is one-dimensional, a multiple of the cluster, and may have fewer
-    blocks than there are tiles.
-    """
+    """Generate the kernel. A and B are planes of signed bytes along K, R those of C along N;
+    ``words`` is the state of the product. The grid is a multiple of the cluster, of at most the
+    tiles."""
     mma, planes = config.mma, planes_of(config.element)
     k = config.builder(
         "C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "

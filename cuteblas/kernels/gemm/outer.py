@@ -1,17 +1,8 @@
-"""``gemm_outer``: C = alpha A B^T + beta C with a short K, as fast as memory takes C: every element
-type, every order of A and B.
+"""``gemm_outer``: C = alpha A B^T + beta C with a short K, as fast as memory takes C.
 
-An outer product of vectors, or the sum of up to eight, is little but writing C, so the work is
-divided as C lies in memory. So many rows of C as are whole sectors long follow each other as
-stretches of memory, all of which begin at the same place within a sector, whether rows do or not. A
-thread has one vector of every stretch that its block writes: the elements of B that belong to it
-are the same in all of them, and are loaded into registers once; from stretch to stretch only the
-row of A changes. So every store is an aligned vector, and warps write whole sectors, wherever rows
-begin.
-
-A vector may be of two rows, where one ends and the next begins: it is computed with both rows of A.
-Elements are written one by one where C begins and ends within a vector, and around gaps between
-rows.
+Rows of C that are whole sectors long together are a *stretch*; all stretches begin at the same
+place in a sector. A thread has one vector of each: its elements of B stay in registers, only the
+row of A changes. Vectors of two rows use both rows of A; ends and gaps are written by elements.
 """
 
 from __future__ import annotations
@@ -46,17 +37,7 @@ _BLOCKS = 4                          # that a multiprocessor has registers for
 
 @dataclass(frozen=True)
 class OuterTile:
-    """How the work of a block is divided.
-
-    Attributes
-    ----------
-    k : int
-        The extent of K.
-    width : int
-        Elements of a vector of C that a thread writes.
-    threads : int
-        Threads of a block: neighbours along C's memory.
-    """
+    """How the work of a block is divided; ``width`` is a thread's vector, along C's memory."""
 
     k: int
     width: int
@@ -68,18 +49,8 @@ class OuterTile:
 
 @dataclass(frozen=True)
 class OuterConfig(GemmConfig):
-    """Everything that a ``gemm_outer`` kernel is specialised on: see
-    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
-
-    Attributes
-    ----------
-    tile : OuterTile
-        The division of the work.
-    whole : bool
-        Whether every vector is of one row, and exists as a whole or not at all.
-    dense : bool
-        Whether rows of C follow each other without gaps.
-    """
+    """The configuration of a ``gemm_outer`` kernel. ``whole``: every vector is of one row, and
+    exists or not; ``dense``: rows of C have no gaps."""
 
     tile: OuterTile
     whole: bool = False
@@ -92,8 +63,7 @@ class OuterConfig(GemmConfig):
 
     @property
     def sums(self) -> str:
-        """The type of sums: of short integers that of registers, of whose bits they are the lowest;
-        of bool a count of products."""
+        """The type of sums: of short integers that of registers; of bool a count of products."""
         kind = dtype(self.scalars)
         return "int32" if kind.kind in "iub" and kind.bytes < dtype("int32").bytes else kind.name
 
@@ -104,34 +74,18 @@ class OuterConfig(GemmConfig):
 
     @property
     def joined(self) -> bool:
-        """Whether vectors of two rows are written at once: memory between them is C's, and no other
-        matrix is read or written."""
+        """Whether vectors of two rows are written at once: no gap, and no other matrix."""
         return self.dense and not (self.epilogue
                                    and (self.epilogue.operands or self.epilogue.outputs))
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         t, how = self.tile, f"{'_whole' if self.whole else ''}{'_dense' if self.dense else ''}"
         return f"gemm_outer_{self.types}_k{t.k}_v{t.width}_t{t.threads}{how}_{self.traits}"
 
 
 class _Vector:
-    """The vector of a stretch that a thread has, with the elements of B that belong to it.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    config : OuterConfig
-        What it is specialised on.
-    matrices : tuple of Tensor
-        A, B and C of the block.
-    extents : tuple of IntLike
-        M and N.
-    v : IntLike
-        Which vector of a stretch it is.
-    """
+    """A thread's vector ``v`` of a stretch, with the elements of B that belong to it."""
 
     def __init__(self, k: KernelBuilder, config: OuterConfig,
                  matrices: tuple[Tensor, Tensor, Tensor], extents: DynamicPair,
@@ -168,7 +122,6 @@ class _Vector:
                 self._load("tBrB", row, n < extents[1], _element(self._of_b, e))
 
     def _later(self, e: IntLike) -> Condition:
-        """Whether an element is of the next row."""
         return self._of_row - 1 < e
 
     def _place(self, m: IntLike, e: IntLike) -> DynamicPair:
@@ -179,21 +132,18 @@ class _Vector:
 
     def _load(self, name: str, source: Tensor, exists: Condition, target: Tensor,
               width: int = 1) -> None:
-        """Elements of A or B, in the type of sums."""
         k, extents = self.k, static_extents(source)
         loaded = k.registers(name, source.engine.dtype.name, extents)
         k.copy(Vector(width), source, loaded, when=exists)
         k.fill(target, lambda *at: k.convert(loaded(*at), target.engine.dtype.name))
 
     def _of_a(self, name: str, m: IntLike) -> Tensor:
-        """A row of A, if it exists."""
         of_a = self.k.registers(f"tCr{name}", self.config.sums, (1, self.config.tile.k))
         row = tile_from((m, 0), self._a, (1, self.config.tile.k))
         self._load(f"tAr{name}", row, all_of(m > -1, m < self._extents[0]), of_a)
         return of_a
 
     def _multiply(self, total: Tensor, a: Tensor, b: Tensor) -> None:
-        """Add products of a row of A (1, K) by elements of B (N, K) to sums (N, 1)."""
         k, (count, depth) = self.k, static_extents(b)
         sums = make_tensor(total.engine, ((1, count), 1, 1))
         with k.each(depth) as step:
@@ -201,7 +151,7 @@ class _Vector:
                    append(a[_, step], 2), append(b[_, step], 2))
 
     def write(self, epilogue: Epilogue, s: IntLike, rows: IntLike, item: IntLike) -> None:
-        """Compute and write that of a stretch of so many rows."""
+        """Compute and write this vector of stretch ``s``, of ``rows`` rows."""
         k, tile, (M, N) = self.k, self.config.tile, self._extents
         width, m = tile.width, k.let("m", s * rows + self._first)
         total = k.registers("tCrC", self.config.sums, (width, 1))
@@ -209,7 +159,7 @@ class _Vector:
 
         def store(sums: Tensor, place: DynamicPair,
                   memory: Tensor | None = None) -> None:
-            """Sums of a row, to memory that is provably aligned."""
+            """Write a row's sums, to memory that is provably aligned."""
             def mine(matrix: Tensor) -> Tensor:
                 return modes_of(tile_from(place, matrix, (1, static_extents(sums)[0])), 1, 0)
 
@@ -253,17 +203,13 @@ class _Vector:
 
 
 def _element(fragment: Tensor, e: IntLike) -> Tensor:
-    """One of the elements along the first mode."""
     return make_tensor(fragment.engine + e, (1, *fragment.shape[1:]), fragment.stride)
 
 
 @cache
 def gemm_outer(config: OuterConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    The matrices are A, B and C; a stretch is ``rows`` of C, ``length`` elements of memory, whole
-    sectors; a block writes its part of so many ``stretches``.
-    """
+    """Generate the kernel; a stretch is ``rows`` of C, ``length`` elements, whole sectors. A block
+    writes its part of ``stretches``."""
     tile, width, (element_a, element_b) = config.tile, config.tile.width, config.elements
     k = builder(
         config,

@@ -1,21 +1,9 @@
-"""The roles in a persistent block: its last warps load operands, its first warpgroups multiply and
-finish.
+"""The roles in a persistent block: its last warps load, its first warpgroups multiply and finish.
 
-Each role walks over the block's tiles of C, ``Scheduler.works``, at its own pace; rings of stages
-(:mod:`~cuteblas.codegen.pipeline`) are all that ties one role to another. ``load`` knows the ring
-of operands alone, ``finish`` a tile and its sums alone. The threads that multiply also finish,
-since accumulators are their registers.
-
-A kernel gives them to :meth:`TmaBlock.specialise`. Here are those that most kernels give: one
-thread that keeps a ring of stages full by TMA (:meth:`TmaBlock.keep_full`), ahead of the
-warpgroups, across tiles of C; and warpgroups that multiply both operands from the ring
-(:class:`Multiplier`).
-
-Accumulators in tensor memory belong to no thread. ``multiply`` then becomes a role of one more
-thread, which walks over the tiles as ``load`` does and commits the sums of each tile to a ring of
-accumulators; the warpgroups wait for them and finish. These sums are in memory, as
-:class:`~cuteblas.kernels.epilogue.Parked` ones are, which epilogues take already: neither ``load``
-nor ``finish`` changes.
+Each role walks over the block's tiles, ``Scheduler.works``, at its own pace, tied to others by
+rings of stages alone. Threads that multiply also finish: accumulators are their registers. With
+tensor memory, ``multiply`` would be a thread's role, with a ring of accumulators that ``finish``
+reads as :class:`~cuteblas.kernels.epilogue.Parked` sums.
 """
 
 from __future__ import annotations
@@ -52,7 +40,7 @@ __all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sum
            "ring_of_tiles"]
 
 _REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
-"""Of a thread that loads, and of one that multiplies, by the number of multiplying warpgroups."""
+"""Registers of a thread that loads and of one that multiplies, by multiplying warpgroups."""
 
 Sums = Tensor | Parked
 Multiply = Callable[[Work], Sums]
@@ -67,27 +55,15 @@ Steps = Callable[[Work], AbstractContextManager[Step]]
 
 def ring_of_tiles(k: KernelBuilder, name: str, element: str, tile: ComposedLayout, stages: int,
                   over: str | None = None) -> Tensor:
-    """A ring of tiles in shared memory: (MN, K, stage), every stage starting at a multiple of the
-    swizzle's period."""
+    """A ring of tiles (MN, K, stage); each stage starts at a multiple of the swizzle's period."""
     ring = tile.map_domain(lambda inner: make_layout(*inner, Layout(stages, size(inner))))
     return k.shared(name, element, ring, alignment=1024, over=over)
 
 
 class TmaBlock:
-    """A block with a ring of stages that TMA fills, or helps to fill, and its walk over tiles of C.
-
-    A kernel makes it, then :meth:`begin`, :meth:`walk` and :meth:`specialise`, and declares what is
-    its own between them.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    config : RingConfig
-        The kernel's configuration.
-    planes : int
-        Tiles of each operand in a stage, which follow each other.
-    """
+    """A block with a ring of stages that TMA fills, and its walk over tiles of C: call
+    :meth:`begin`, :meth:`walk`, then :meth:`specialise`. ``planes`` are tiles of an operand in a
+    stage."""
 
     def __init__(self, k: KernelBuilder, config: RingConfig, planes: int = 1):
         self.k, self.config = k, config
@@ -97,8 +73,7 @@ class TmaBlock:
 
     def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers, filled: int = 1,
               emptied: int | None = None) -> None:
-        """Initialise the barriers of the ring, and others, and fetch the tensor maps of A and B
-        ahead."""
+        """Initialise the ring's and other barriers, and fetch tensor maps of A and B ahead."""
         k, config, self._tensors = self.k, self.config, tensors
         self.pipeline = Pipeline(k, config.stages, filled,
                                  emptied or config.mma.groups * config.cluster.sharing)
@@ -111,15 +86,12 @@ class TmaBlock:
 
     def walk(self, extents: tuple[IntLike, IntLike, IntLike], batch: Coord,
              of_operands: Sequence[Coord], divided: Divided | None = None) -> None:
-        """Walk over the tiles of C.
-
-        Extents are M, N and K of the sums, of batch modes, and (MN, K, ...) of A and of B.
-        """
+        """Walk over tiles of C; ``extents`` are (M, N, K), ``of_operands`` (MN, K, ...)."""
         self._batch, self._of_operands = batch, of_operands
         self.schedule = Scheduler(self.k, self.config, extents, batch, divided)
 
     def keep_full(self, steps: Steps, thread: int | None = None) -> None:
-        """One thread, the first that does not multiply, fills a stage of the ring in every step."""
+        """One thread, the first that does not multiply, fills a stage in every step."""
         k, pipeline = self.k, self.pipeline
         with k.when(equal(k.thread, thread or GROUP * self.config.mma.groups)):
             stage = pipeline.state()
@@ -129,8 +101,7 @@ class TmaBlock:
                 stage.advance()
 
     def load(self, stage: PipelineState, of_c: TileOfC, step: Step) -> None:
-        """Start the loads of this block's part of all tiles of a stage that TMA loads; one thread
-        does this."""
+        """Start the loads of this block's part of a stage's tiles by TMA; one thread does this."""
         k, config, place = self.k, self.config, self.schedule.place
         by_tma = [mode for mode, tensor in enumerate(self._tensors) if tensor.map]
         tiles = [tuple(map(size, ring.shape[:2])) for ring in self.rings]
@@ -154,20 +125,10 @@ class TmaBlock:
     def specialise(self, load: Callable[[], None], multiply: AbstractContextManager[Multiply],
                    finish: AbstractContextManager[Finish], loaders: str = "one thread",
                    registers: Pair | None = None) -> None:
-        """Give the threads of the block their roles.
-
-        Parameters
-        ----------
-        load : callable
-            What the threads after those that multiply do, from beginning to end.
-        multiply, finish : context managers
-            Each yields what is done for a tile: what makes its sums, and what makes C of them.
-            Around the yield is what threads do before and after all tiles.
-        loaders : str
-            Who loads.
-        registers : tuple of int, optional
-            Of a thread that loads, and of one that multiplies.
-        """
+        """Give the threads of the block their roles."""
+        # ``multiply`` and ``finish`` yield what makes a tile's sums, and C of them; around the
+        # yield is what threads do before and after all tiles. ``registers`` are those of a thread
+        # that loads, and of one that multiplies.
         k, schedule, groups = self.k, self.schedule, self.config.mma.groups
         of_load, of_multiply = registers or _REGISTERS[groups]
         k.comment(f"The producer: {loaders} keeps the ring full")
@@ -186,17 +147,8 @@ class TmaBlock:
 
 @dataclass(frozen=True)
 class Products:
-    """Products of a stage that are added to the same sums.
-
-    Attributes
-    ----------
-    sums : Tensor
-        Accumulators.
-    pairs : tuple
-        Which tile of A in the stage is multiplied by which of B, in this order.
-    fresh : bool
-        Whether sums are those of the stage alone.
-    """
+    """Products of a stage that are added to the same sums; ``pairs`` are tiles of A and B, in
+    order. ``fresh`` sums are those of the stage alone."""
 
     sums: Tensor
     pairs: tuple[Pair, ...] = ((0, 0),)
@@ -204,16 +156,8 @@ class Products:
 
 
 class Multiplier:
-    """A warpgroup at the stages of a ring.
-
-    Parameters
-    ----------
-    block : TmaBlock
-        The block.
-    overlaps : bool
-        Whether the last products of a stage still run while the next one is waited for: a stage is
-        then released one later.
-    """
+    """A warpgroup at the stages of a ring; with ``overlaps`` a stage is released one later, so
+    that its last products still run while the next one is waited for."""
 
     def __init__(self, block: TmaBlock, overlaps: bool = True):
         self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.config.mma, block.pipeline
@@ -234,13 +178,12 @@ class Multiplier:
         self._tiles = size(b.layout.inner[2]) // pipeline.stages
 
     def accumulators(self, name: str) -> Tensor:
-        """Registers for this thread's part of a tile of sums."""
         values = Layout((2, 2, self._mma.columns // 8))
         return self._k.registers(name, self._mma.accumulator, values)
 
     def multiply(self, count: IntLike, *products: Products,
                  and_then: Callable[[], None] | None = None) -> None:
-        """Add the products of so many stages, and do something else with the sums of each."""
+        """Add the products of ``count`` stages, and do something else with the sums of each."""
         k, stage, released = self._k, self._stage, self._released
         with k.loop("k_tile", count) as k_tile:
             self._pipeline.wait(stage)
@@ -263,7 +206,6 @@ class Multiplier:
             self._release(released, count > 0)
 
     def _issue(self, products: Products) -> None:
-        """Start the products of a stage."""
         first = self._stage.index * self._tiles
         for i, (a, b) in enumerate(products.pairs):
             mma = replace(self._mma, accumulate=i > 0 or not products.fresh)
@@ -271,7 +213,6 @@ class Multiplier:
         wgmma_commit(self._k)
 
     def _release(self, stage: IntLike, condition: Condition = True) -> None:
-        """This warpgroup has read a stage, if a condition holds: signal all blocks that filled
-        it."""
+        """Signal all blocks that filled a stage: this warpgroup has read it."""
         with self._k.when(all_of(self._k.thread % GROUP < self._sharing, condition)):
             self._pipeline.release(stage, self._partner)

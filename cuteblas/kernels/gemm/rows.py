@@ -1,10 +1,7 @@
-"""C by way of shared memory, where threads would write single elements apart from each other: rows
-that begin anywhere.
+"""C by way of shared memory, in the ring's place, where threads would write elements apart.
 
-What a thread multiplies is a pattern of its own; of rows that are no whole vectors it would write
-one element here and one there, so that the same sector of memory is written many times, in parts.
-So the block's tile goes to shared memory, where the ring of operands was, and from there to C by
-neighbouring threads along its rows.
+With rows that are not whole vectors, the same sector would be written many times, in parts; here
+neighbouring threads write along rows.
 """
 
 from __future__ import annotations
@@ -26,32 +23,20 @@ from .block import GemmBlock
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
 
 LEAST_ROW = 16
-"""Elements of rows for which this is worth its while."""
+"""Elements of the shortest rows that repay the way through shared memory."""
 
 _WORD = 4                           # bytes
 
 
 def held_bytes(rows: int, length: int, item: int, apart: int) -> int:
-    """Shared memory for so many rows of C of a length in elements, ``apart`` bytes from each
-    other."""
+    """Shared memory for ``rows`` of ``length`` elements, ``apart`` bytes from each other."""
     return rows * (length * item + max(item, apart))
 
 
 def store_by_rows(block: GemmBlock, sums: Tensor, partition: Partition, apart: int) -> None:
-    """The end of a kernel whose tiles of C have rows that are written as a whole.
-
-    Parameters
-    ----------
-    block : GemmBlock
-        The block's tiles, of a kernel whose ring of operands begins with ``sA``.
-    sums : Tensor
-        (run, rest...): a run is contiguous in C.
-    partition : callable
-        Gives a thread's part of the tile in the same modes.
-    apart : int
-        Bytes of shared memory between rows, so that threads write runs of several rows to different
-        banks.
-    """
+    """The end of a kernel that writes tiles of C by rows. ``sums`` and ``partition`` are (run,
+    rest...); ``apart`` bytes between rows let threads write runs of several rows to different
+    banks."""
     words = block.config.c.unit == 1 and dtype(block.config.output).bytes < _WORD
     pieces = _by_words(block, partition) if words else _by_elements(block, partition, apart)
     block.store(sums, partition, pieces, single=words)
@@ -92,9 +77,7 @@ def _by_elements(block: GemmBlock, partition: Partition,
 
 @contextmanager
 def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike, Tensor]]:
-    """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words
-    of memory that are whole, then the elements that are alone in theirs.
-    """
+    """Rows that begin anywhere: whole words of memory, then elements alone in theirs."""
     k, tile, element = block.k, block.config.tile, block.config.output
 
     def turned(tensor: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
-"""Which tiles of C a persistent block works on, in which order: a raster that shares operands in
-L2."""
+"""Which tiles of C a persistent block works on: a raster that shares operands in L2."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ __all__ = ["Scheduler", "TileOfC", "Work"]
 
 @dataclass(frozen=True)
 class TileOfC:
-    """A tile of C: its coordinates along M and N, the coordinate of its matrix in the batch, and,
-    of a triangle, whether it may have elements of the other one."""
+    """A tile of C: its coordinates, that of its matrix, and if it may reach the other triangle."""
 
     m: IntLike
     n: IntLike
@@ -34,17 +32,8 @@ class TileOfC:
 
 @dataclass(frozen=True)
 class Work:
-    """What a block does at a time: a tile of C and which tiles along K of it.
-
-    Attributes
-    ----------
-    tile : TileOfC
-        The tile.
-    first, end : IntLike
-        The first tile along K, and the one after the last.
-    later : Expr
-        Whether the block did something else before.
-    """
+    """A block's work at a time: a tile of C, its tiles along K from ``first`` to ``end``, and
+    whether it comes ``later`` than other work."""
 
     tile: TileOfC
     first: IntLike
@@ -52,43 +41,17 @@ class Work:
     later: Condition
 
     def steps(self, k: KernelBuilder) -> AbstractContextManager[IntLike]:
-        """A loop over the tiles along K."""
         return k.loop("k_tile", self.end, start=self.first)
 
     def count(self, k: KernelBuilder) -> IntLike:
-        """The number of tiles along K, for a loop from 0: with another start, ptxas waits after
-        every instruction of it."""
+        """The number of tiles along K, for a loop from 0: with another start ptxas waits in it."""
         return self.end if isinstance(self.first,
                                       int) else k.let("count", maximum(self.end - self.first, 0))
 
 
 class Scheduler:
-    """The walk of a block over tiles of C; blocks of a cluster walk as one.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    config : RingConfig
-        Tiles, clusters and the triangle of C that is written.
-    extents : tuple
-        Extents M, N and K of the product.
-    batch : tuple
-        Extents of the batch modes, innermost first.
-    divided : Divided, optional
-        Tiles of C that several blocks share; of blocks that are alone.
-
-    Attributes
-    ----------
-    k : KernelBuilder
-        The kernel.
-    block, blocks : IntLike
-        The block's index, and the number of blocks.
-    place : Place
-        The block in its cluster.
-    k_tiles : IntLike
-        Tiles along K of each tile of C.
-    """
+    """The walk of a block over tiles of C; blocks of a cluster walk as one. ``batch`` has extents,
+    innermost first; ``divided`` tiles are of blocks that are alone."""
 
     def __init__(self, k: KernelBuilder, config: RingConfig,
                  extents: tuple[IntLike, IntLike, IntLike], batch: Coord,
@@ -114,7 +77,6 @@ class Scheduler:
             self._first = k.let("first_whole", tiles + self._first)
 
     def _at(self, tile: IntLike) -> TileOfC:
-        """This block's tile of those of its cluster."""
         k, cluster = self.k, self._cluster
         batch: Coord = ()
         if self._batch:
@@ -127,7 +89,6 @@ class Scheduler:
 
     @contextmanager
     def works(self) -> Iterator[Work]:
-        """A loop over what this block does."""
         k, share = self.k, self._share
         if share is None:
             with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
@@ -142,8 +103,7 @@ class Scheduler:
 
     @contextmanager
     def ended(self, work: Work, total: Tensor | Parked, groups: int) -> Iterator[None]:
-        """Run the body with the whole sum of a tile in the accumulators, which held the sum of this
-        block's work."""
+        """Run the body with the whole sum of a tile in the accumulators."""
         if self._share is None or not isinstance(total, Tensor):
             yield
         else:

@@ -1,14 +1,8 @@
-"""``gemm_simt``: C = alpha A B^T + beta C on fused multiply-adds, for every element type, every
-stride and every architecture.
+"""``gemm_simt``: C = alpha A B^T + beta C by fused multiply-adds, for any type, stride and card.
 
-A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies
-that zero-fill what is outside; both tiles are kept M- and N-major in shared memory whatever their
-order in global memory, so that one inner loop serves all of them. Each thread accumulates dense
-blocks of C in registers, in the order of k; sums of float32 in chunks along K, whose totals are
-added up in registers or in shared memory.
-
-Which strides are 1, how wide the vectors are and whether offsets need 64 bits are fixed when the
-kernel is generated; extents and strides are arguments.
+Tiles are M- and N-major in shared memory, whatever the order of operands, for one inner loop.
+Threads sum dense blocks of C in the order of k; sums of float32 in chunks, with totals in
+registers or in shared memory.
 """
 
 from __future__ import annotations
@@ -37,31 +31,10 @@ _VECTORS = 8                         # of totals in shared memory that are in re
 
 @dataclass(frozen=True)
 class TileShape:
-    """How a tile of C is divided.
-
-    Attributes
-    ----------
-    m, n, k : int
-        Extents of the tile that a block computes, and its step along K.
-    warp : tuple of int
-        Threads of a warp along (M, N); 32 together.
-    warps : tuple of int
-        Warps of a block along (M, N).
-    values : tuple of int
-        Extents of the dense blocks of C that a thread owns.
-    stages : int
-        Stages of the shared-memory ring.
-    min_blocks : int
-        Blocks that should fit on a multiprocessor at once.
-    in_order : bool
-        Whether multiplications of float32 stay in the order in which they are written.
-    totals : {"registers", "shared"}, optional
-        Where sums of chunks along K are added up, of types that round; without, all of K is one
-        chain of additions.
-    chains : int
-        Chains of additions of each element, among which steps along K take turns, of types that
-        round.
-    """
+    """How a tile of C is divided. ``warp`` and ``warps`` are along (M, N); ``values`` are a
+    thread's dense blocks. ``totals`` is where chunks of K are added up, ``chains`` how many chains
+    of additions an element has, of types that round. ``in_order`` keeps float32 in the order as
+    written."""
 
     m: int
     n: int
@@ -77,44 +50,35 @@ class TileShape:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
         return 32 * self.warps[0] * self.warps[1]
 
     def shared_bytes(self, item: int) -> int:
-        """Shared memory of a block whose elements and sums have so many bytes."""
+        """Shared memory of a block, for elements and sums of ``item`` bytes."""
         ring = (self.m + self.n + 2 * _PAD) * self.k * self.stages
         return (ring + self.m * self.n * (self.totals == "shared")) * item
 
     def rows_bytes(self, item: int) -> int:
-        """Shared memory of C where it is written by rows of so many bytes an element."""
         return held_bytes(self.n, self.m, item, self.apart)
 
     @property
     def apart(self) -> int:
-        """Bytes between these rows, along M: what neighbouring lanes have of one, shared by the
-        rows that a thread has."""
+        """Bytes between these rows, along M: what neighbouring lanes have of one."""
         return _LINE // self.values[1]
 
     def chunk(self, k_tiles: IntLike) -> IntLike:
-        """Of so many steps along K, those of a chunk, whose sums are chains of additions; the
-        totals of chunks are another one.
-
-        With totals in registers a chain is an eighth of K, from 16 to 128 elements, so that errors
-        grow with some tens of additions and not with K; beyond 32768 there are 256 chunks. With
-        totals in shared memory each end costs more: two chunks, of 128 to 1024 elements.
-        """
+        """Steps along K of a chunk, a chain of additions."""
+        # With totals in registers an eighth of K, 16 to 128 elements, so that errors grow with
+        # some tens of additions, not with K; beyond 32768, 256 chunks. In shared memory, where
+        # each end costs more, two chunks of 128 to 1024 elements.
         few, most, parts = (128, 1024, 2) if self.totals == "shared" else (16, 128, 8)
         chain = minimum(maximum(ceil_div(k_tiles, parts), max(1, few // self.k)), most // self.k)
         return maximum(chain * self.chains, ceil_div(k_tiles, 256))
 
     @property
     def mma(self) -> TiledMma:
-        """Which thread owns what: lanes run fastest, so that each warp owns a compact tile.
-
-        A lane has the same elements of A as the lane whose number differs in bit 1, and the same of
-        B as the one that differs in bit 0: half a warp then reads vectors of 16 bytes in one
-        wavefront, a quarter otherwise (measured).
-        """
+        """Which thread owns what: lanes run fastest, so that each warp owns a compact tile."""
+        # Lanes that differ in bit 1 share elements of A, in bit 0 those of B: half a warp reads
+        # vectors of 16 bytes in one wavefront (measured; otherwise a quarter).
         (lm, ln), (wm, wn) = self.warp, self.warps
         return TiledMma(Layout((((2, lm // 2), wm), ((2, ln // 2), wn)),
                                (((1, 4), 32), ((2, 2 * lm), 32 * wm))), self.values)
@@ -126,20 +90,10 @@ class TileShape:
 
 @dataclass(frozen=True)
 class SimtConfig(GemmConfig):
-    """Everything that a ``gemm_simt`` kernel is specialised on: see
-    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
-
-    Attributes
-    ----------
-    tile : TileShape
-        The division of the work.
-    """
-
     tile: TileShape
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         t = self.tile
         return (
             f"gemm_simt_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
@@ -166,8 +120,7 @@ class _Operand(VectorOperand):
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
-    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous in global
-    memory."""
+    """The copy of an (extent, K) tile; lanes run along the contiguous mode."""
     # a small tile has less than a full vector for each thread
     width = min(access.width, extent * tile.k // tile.threads)
     if access.unit == 0:
@@ -184,12 +137,8 @@ def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: 
 
 
 class _Totals:
-    """The sums of chunks along K, added up.
-
-    In registers there are as many totals as sums. In shared memory, of tiles whose sums leave no
-    registers, vectors of 16 bytes of each thread follow those of the thread before; a few at a time
-    are in registers.
-    """
+    """The sums of chunks along K, added up in registers, or a few at a time in shared memory."""
+    # There, vectors of 16 bytes of each thread follow those of the thread before.
 
     def __init__(self, k: KernelBuilder, tile: TileShape, sums: Tensor, k_tiles: IntLike):
         element, self._sums = sums.engine.dtype, sums
@@ -208,7 +157,7 @@ class _Totals:
             k.fill(self._part)
 
     def end_chunk(self, first: IntLike) -> None:
-        """Add the sums to the totals and begin anew; of the first chunk, they are the totals."""
+        """Add the sums to the totals and begin anew; those of the first chunk are the totals."""
         k = self._k
         k.comment("The end of a chunk")
         fold_chains(k, self._sums, self._tile.chains)
@@ -224,14 +173,13 @@ class _Totals:
 
     def _each(self, add: Callable[[Tensor], None],
               end: Callable[[Tensor], None] = lambda _total: None) -> None:
-        """For each piece of the totals, in registers, and of the sums."""
+        """Add each piece of the sums to its totals, in registers."""
         with self._k.each(size(self._pieces, 2), "p") as p:
             self._k.copy(self._vector, self._totals[..., p], self._part)
             add(self._pieces[..., p])
             end(self._totals[..., p])
 
     def finish(self) -> Tensor:
-        """The sums of all of K."""
         k = self._k
         fold_chains(k, self._sums, self._tile.chains)
         with k.when(self.chunk < self._k_tiles):
@@ -244,10 +192,6 @@ class _Totals:
 
 @cache
 def gemm_simt(config: SimtConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
-    """
     tile, mma, accumulator = config.tile, config.tile.mma, config.scalars
     passes = mma.passes((tile.m, tile.n), f"C of {config.name}")
     k = builder(

@@ -1,18 +1,9 @@
-"""``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without
-planes in memory.
+"""``gemm_skinny``: float32 products with few columns on 16-bit tensor cores, without planes in
+memory.
 
-A is large and read once, B small. A stage of both comes to shared memory as it is, float32, each by
-TMA where a tensor map describes it, else by the copies of a warpgroup. The multiplying warpgroups
-read A from there into the registers in which their instructions take it, and split it on the way,
-into three planes of bfloat16; another warpgroup splits B into planes in shared memory. Six products
-of planes make the result, as in :mod:`~cuteblas.kernels.gemm.split`'s bf16x6: that of the first
-ones is added in float32 after every stage, rounded, and so are the others, which have accumulators
-of their own.
-
-Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of
-such numbers neither overflow nor underflow: :data:`RANGE`. Threads that split keep the range of
-what they have read, and each block leaves a verdict by which native arithmetic computes C again if
-a number was outside of it: :mod:`~cuteblas.kernels.guard`.
+Threads split A into three planes of bfloat16 on its way to registers, another warpgroup splits B
+in shared memory; six products as in bf16x6, added in float32 after every stage. Nothing is scaled:
+a block leaves a verdict if an element was outside of :data:`RANGE`.
 """
 
 from __future__ import annotations
@@ -64,12 +55,9 @@ from .staged import WarpgroupOutput
 __all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
 
 RANGE = (-50, 50)
-"""Elements that are not zero are at least two to the power of the first number and less than two to
-the power of the second.
-
-What is left after two planes is then at least 2^-50 2^-23 and its product with an element at least
-2^-123: no product that counts is subnormal, and no sum reaches 2^127.
-"""
+"""Exponents of elements that are not zero: at least 2^-50, less than 2^50. What two planes leave
+is at least 2^-73, and its product at least 2^-123: no product that counts is subnormal, and no sum
+reaches 2^127."""
 
 _PLANE = "bfloat16"
 _PLANES = 3
@@ -81,20 +69,8 @@ _REGISTERS = 80, 176                # of threads that do not multiply, and of th
 
 @dataclass(frozen=True)
 class SkinnyConfig(TmaConfig):
-    """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels
-    share. Tiles of C have 128 rows and a multiple of 32 columns.
-
-    Attributes
-    ----------
-    output : str
-        NumPy's name of C's type.
-    a, b : OperandAccess
-        Which mode of A and B has stride 1 and, without TMA, how they are read.
-    tma : tuple of bool
-        Whether TMA reads A, and B.
-    slices : bool
-        Whether K is in slices, which are one more batch mode of C, outermost.
-    """
+    """The configuration of a ``gemm_skinny`` kernel; tiles have 128 rows and a multiple of 32
+    columns. ``tma``: whether TMA reads A, and B; ``slices`` of K are the outermost batch mode."""
 
     output: str
     a: OperandAccess = _VECTORS
@@ -104,28 +80,24 @@ class SkinnyConfig(TmaConfig):
 
     @property
     def multiplied(self) -> str:
-        """The type of planes."""
         return _PLANE
 
     @property
     def k_major(self) -> tuple[bool, bool]:
-        """Whether tiles of A, and of B, are contiguous along K in shared memory."""
         return self.a.unit != 0, self.b.unit != 0
 
     @property
     def mma(self) -> WgmmaRegisterMma:                          # type: ignore[override]
-        """Who multiplies what."""
         return WgmmaRegisterMma(self.columns, self.groups, self.k_major[0], _PLANE)
 
     def _boxes(self, cluster: Cluster) -> tuple[TmaBox, TmaBox]:
-        """The tiles of a stage of A and of B, of float32, as TMA boxes."""
+        """TMA boxes of a stage of A and of B, of float32."""
         a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
                 for extent, major in zip((self.rows, self.columns), self.k_major, strict=True))
         return a, b
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
                        for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
         return f"gemm_skinny_{dtype(self.output).tag}_{self.traits}{read}{'_sliced' if self.slices else ''}"
@@ -144,7 +116,7 @@ def is_in_range(k: KernelBuilder, seen: list[Term]) -> Term:
 
 def _declared(name: str, modes: str, access: OperandAccess, tma: bool,
               present: tuple[bool, ...]) -> TensorParam:
-    """The declaration of A or B, with the batch modes that it has."""
+    """A or B, with the batch modes that it has."""
     if tma:
         return mapped(name, modes, "float32")
     return replace(operand(name, modes, "float32", access), batch=present)
@@ -152,11 +124,8 @@ def _declared(name: str, modes: str, access: OperandAccess, tma: bool,
 
 @cache
 def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a
-    word for each block. The grid is one-dimensional and may have fewer blocks than tiles.
-    """
+    """Generate the kernel. Tensor maps or threads read A and B; ``status`` is a word a block. The
+    grid may have fewer blocks than tiles."""
     mma, groups = config.mma, config.groups
     if config.columns % WARP or config.beta != "zero":
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is not read, got {config}")

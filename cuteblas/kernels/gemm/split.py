@@ -1,13 +1,8 @@
-"""``gemm_split``: float32 and complex64 products on Hopper's 16-bit tensor cores, of what
-:mod:`~cuteblas.kernels.split.planes` has split.
+"""``gemm_split``: float32 and complex64 products of 16-bit planes on Hopper's tensor cores.
 
-The tensor cores truncate what they add to, so their sums run over one stage of K only: after each,
-they are added to the total in float32, rounded. Products with lower planes are small; theirs may
-run over all of K. Rows were scaled by powers of two: that is undone at the end.
-
-Complex products are real ones here, with twice the N and twice the K: B has two rows for each of
-its complex ones. The accumulators that a thread holds side by side along N are then the real and
-imaginary part of one element of C.
+Tensor cores truncate sums: after each stage of K they are added to a float32 total, but those of
+lower planes. The scaling of rows is undone at the end. A complex product is a real one with twice
+the N and K: a thread's neighbours along N are the parts of an element of C.
 """
 
 from __future__ import annotations
@@ -38,23 +33,9 @@ __all__ = ["GemmSplitConfig", "gemm_split"]
 
 @dataclass(frozen=True)
 class GemmSplitConfig(TmaConfig):
-    """What a ``gemm_split`` kernel is specialised on beside the fields that kernels of TMA share.
-
-    Attributes
-    ----------
-    format : str
-        One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
-    output : str
-        NumPy's name of C's type.
-    fallback : int, optional
-        If given, the kernel makes the verdict on all rows and writes nothing unless their planes
-        hold what it needs; this is the verdict if they do not:
-        :func:`~cuteblas.kernels.split.condition.verdict_on_rows`.
-    gate : int, optional
-        The verdict without which the kernel does nothing.
-    element : str
-        Type of the elements that were split, float32 or complex64.
-    """
+    """The configuration of a ``gemm_split`` kernel. With ``fallback`` it makes the verdict on all
+    rows, and writes nothing but that if their planes do not hold enough; with ``gate`` it runs
+    under that verdict alone. ``element`` is what was split."""
 
     format: str
     output: str
@@ -68,12 +49,10 @@ class GemmSplitConfig(TmaConfig):
 
     @property
     def multiplied(self) -> str:
-        """The type of planes."""
         return FORMATS[self.format].element
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return (
             f"gemm_split_{self.format}_{dtype(self.output).tag}_{self.traits}{'_divided' if self.divided else ''}"
             f"{'' if self.fallback is None else f'_judges{self.fallback}'}{gate_tag(self.gate)}"
@@ -82,12 +61,9 @@ class GemmSplitConfig(TmaConfig):
 
 @cache
 def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A
-    and of B, SA and SB the records of the blocks that split them. The grid is one-dimensional and
-    may have fewer blocks than tiles.
-    """
+    """Generate the kernel. A and B are planes (rows, K, plane, batch modes); RA and RB are
+    exponents of rows, SA and SB records of the blocks that split. The grid may have fewer blocks
+    than tiles."""
     form, mma, parts = FORMATS[config.format], config.mma, config.parts
 
     k = config.builder(
@@ -118,7 +94,6 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided)
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
-        """Sums without the scaling of the rows."""
         tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch))))
                         for x in (RA, RB))
         elements = Layout((2 // parts, 2, config.columns // 8))

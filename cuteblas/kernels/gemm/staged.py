@@ -1,5 +1,4 @@
-"""C of warpgroups: what of a tile is a thread's, and the way through shared memory from
-accumulators to whole lines of C."""
+"""C of warpgroups: a thread's part of a tile, and the way through shared memory to whole lines."""
 
 from __future__ import annotations
 
@@ -46,25 +45,9 @@ _PIECES = 2                         # of C that a warpgroup has in shared memory
 
 
 class StagedC:
-    """Tiles of C on their way through shared memory: warpgroups write their rows there piece by
-    piece, and what takes them away writes whole lines of C.
-
-    A piece is as wide as a line of 128 bytes, or of 64 or 32 where only these divide the tile,
-    swizzled, so that pairs of 2-byte elements are written without bank conflicts. While TMA reads
-    one, the next one is written, and it still does so while the next tile is multiplied. Where no
-    tensor map describes C, the warpgroup itself takes pieces away, a warp a row at a time.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    element : str
-        C's type.
-    mma : WgmmaMma
-        Who has what of a tile of C.
-    tensor_map : str, optional
-        C's, if TMA takes pieces away.
-    """
+    """Tiles of C on their way through shared memory, piece by piece, to whole lines of C. A piece
+    is a swizzled line of 128, 64 or 32 bytes wide. While TMA reads one, the next is written, also
+    while the next tile is multiplied; without a tensor map, warps write a row at a time."""
 
     def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma,
                  tensor_map: str | None = None):
@@ -85,7 +68,7 @@ class StagedC:
 
     @staticmethod
     def box_of(element: str, columns: int) -> TmaBox:
-        """The TMA box of a piece, (M, N), N contiguous, of a tile of so many columns."""
+        """The TMA box of a piece (M, N), N contiguous, of a tile of so many columns."""
         item, line = dtype(element).bytes, longest_row(columns, element)
         return TmaBox(element, ComposedLayout(swizzle_over(line, element), 0,
                                               Layout((64, line // item), (line // item, 1))))
@@ -93,18 +76,7 @@ class StagedC:
     @contextmanager
     def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: DynamicPair,
                   batch: Coord) -> Iterator[tuple[IntLike, Tensor]]:
-        """A loop over the pieces of a tile: yields the number of one and this thread's part of it,
-        and stores what was written.
-
-        Parameters
-        ----------
-        tile : TileOfC
-            The tile.
-        matrix : Tensor
-            The whole of C, (M, N).
-        extents, batch : tuple
-            M and N; the extents of the batch modes.
-        """
+        """A loop over a tile's pieces: number and this thread's part, which is stored then."""
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         if self._count % self._slots:
             k.comment("The first piece goes where the last one of the tile before was")
@@ -148,30 +120,17 @@ class StagedC:
                 k.copy(ELEMENTS, taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
     def _wait(self, pending: int) -> None:
-        """Wait until TMA has at most so many pieces left to read."""
+        """Wait until TMA has at most ``pending`` pieces left to read."""
         if self._map is not None:
             with self._k.when(equal(self._k.thread % GROUP, 0)):
                 tma_store_wait(self._k, pending)
 
     def leave(self) -> None:
-        """Wait until TMA has read everything."""
         self._wait(0)
 
 
 class WarpgroupOutput:
-    """C of a kernel whose warpgroups have its tiles in accumulators.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    config : TmaConfig or SkinnyConfig
-        The configuration of the kernel.
-    c : GlobalTensor
-        C.
-    epilogue : Epilogue
-        The end of the kernel.
-    """
+    """C of a kernel whose warpgroups have its tiles in accumulators."""
 
     def __init__(self, k: KernelBuilder, config: Any, c: GlobalTensor, epilogue: Epilogue):
         self._k, self._config, self._c, self._epilogue = k, config, c, epilogue
@@ -182,7 +141,7 @@ class WarpgroupOutput:
     @contextmanager
     def finished(self, prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor]
                  | None = None) -> Iterator[Finish]:
-        """The role that writes C by the epilogue, of sums that are prepared for it."""
+        """The role that writes C by the epilogue, of sums that are ``prepared`` for it."""
         guarded = bool(prepared or self._staged is None or self._epilogue.touches_memory
                        or self._config.triangle)
 
@@ -196,7 +155,7 @@ class WarpgroupOutput:
             self._staged.leave()
 
     def _tile(self, at: TileOfC, guarded: bool) -> OutputTile:
-        """A tile, as the epilogue takes it, where threads ask which elements exist or need not."""
+        """A tile, where threads ask which elements exist or, without ``guarded``, need not."""
         k, config, mma, c = self._k, self._config, self._config.mma, self._c
         extents: Any = c.extents
         matrix = c.at(at.batch)

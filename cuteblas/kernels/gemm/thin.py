@@ -1,13 +1,8 @@
-"""``gemm_thin``: C = alpha A B^T + beta C with few columns, as fast as memory delivers A: every
-element type, every stride.
+"""``gemm_thin``: C = alpha A B^T + beta C with few columns, as fast as memory delivers A.
 
-A is large and read once: each thread loads vectors along whichever mode is contiguous, and
-multiplies what it has loaded itself. What it will multiply next is on its way to shared memory
-meanwhile, in a ring of stages of which each thread has a part of its own, so that nothing is waited
-for but memory; or, with a single stage, it loads several vectors straight into registers. B is
-small and stays in cache, from where threads load what belongs to their part of K. The threads of a
-block are an array along M and K, so a sum is made of many short ones: of a thread, of the lanes of
-a warp, of warps, and of slices of K, each added in a fixed order.
+A thread multiplies the vectors of A that it loads, from a ring of stages of its own or, with one
+stage, straight from registers; B stays in cache. Sums are of a thread, lanes, warps and slices of
+K, each in a fixed order.
 """
 
 from __future__ import annotations
@@ -30,23 +25,9 @@ __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
 
 @dataclass(frozen=True)
 class ThinTile:
-    """How a tile of C, and what is summed for it in one step, is divided.
-
-    Attributes
-    ----------
-    n : int
-        Columns of the tile; every thread has all of them.
-    lanes, warps : tuple of int
-        Threads of a warp, and warps of a block, along (M, K).
-    values : tuple of int
-        Extents along (M, K) of the dense blocks of A that a thread owns.
-    rest : tuple of int
-        How many such blocks it loads in a step, along (M, K).
-    fast : int
-        The mode along which lanes are neighbours: 0 (M) or 1 (K).
-    stages : int
-        Steps that are on their way at once, in shared memory; 1: loads are straight into registers.
-    """
+    """How a tile of C, and a step of its sums, is divided. ``lanes``, ``warps``, ``values`` (a
+    thread's dense block) and ``rest`` (how many of them) are along (M, K); lanes are neighbours
+    along ``fast``. With one of ``stages``, loads are straight into registers."""
 
     n: int
     lanes: Pair
@@ -64,7 +45,6 @@ class ThinTile:
 
     @cached_property
     def threads(self) -> int:
-        """Threads of a block."""
         return WARP * prod(self.warps)
 
     @cached_property
@@ -75,17 +55,15 @@ class ThinTile:
 
     @cached_property
     def m(self) -> int:
-        """Rows of the tile."""
         return self.pass_[0] * self.rest[0]
 
     @cached_property
     def k(self) -> int:
-        """The step along K."""
         return self.pass_[1] * self.rest[1]
 
     @property
     def halvings(self) -> int:
-        """How often lanes along K halve the columns between them when they add what they have."""
+        """How often lanes along K halve the columns between them when they add up."""
         lanes, columns = self.lanes[1].bit_length() - 1, self.n
         return min(lanes, (columns & -columns).bit_length() - 1)
 
@@ -95,9 +73,7 @@ class ThinTile:
         return self.n >> self.halvings
 
     def owner(self, m: int, k: int, bits: tuple[int, ...] = ()) -> Layout:
-        """The mode of threads of a thread-value layout: steps of neighbours along M, and of those
-        along K, or of the lowest bits of the latter's number.
-        """
+        """The mode of threads: steps along M, and along K or ``bits`` of that number."""
         (lm, lk), (wm, wk) = self.lanes, self.warps
         along_k = [*((2, step) for step in bits), (lk >> len(bits), k)]
         lanes = [(lm, m), *along_k] if self.fast == 0 else [*along_k, (lm, m)]
@@ -111,15 +87,13 @@ class ThinTile:
         return make_layout(self.owner(vm, rows * vk), Layout((vm, vk), (1, rows)))
 
     def tv_b(self, columns: int) -> Layout:
-        """``(thread, (values))`` -> position in a (columns, K) tile of a pass; threads along M
-        share values."""
+        """``(thread, (values))`` -> position in a (columns, K) tile; M shares values."""
         vk = self.values[1]
         return make_layout(self.owner(0, columns * vk), Layout((columns, vk)))
 
     @property
     def tv_c(self) -> Layout:
-        """``(thread, (values))`` -> position in the (M, N) tile of a pass; warps along K share
-        values."""
+        """``(thread, (values))`` -> position in the (M, N) tile; warps along K share values."""
         vm, rows = self.values[0], self.pass_[0]
         bits = tuple(rows * (self.n >> i + 1) for i in range(self.halvings))
         return make_layout(self.owner(vm, 0, bits), Layout((vm, self.columns), (1, rows)))
@@ -134,20 +108,10 @@ class ThinTile:
 
 @dataclass(frozen=True)
 class ThinConfig(GemmConfig):
-    """Everything that a ``gemm_thin`` kernel is specialised on: see
-    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
-
-    Attributes
-    ----------
-    tile : ThinTile
-        The division of the work.
-    """
-
     tile: ThinTile
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         t = self.tile
         shape = "_".join(f"{x}x{y}" for x, y in (t.lanes, t.warps, t.values, t.rest))
         return f"gemm_thin_{self.types}_n{t.n}_{shape}_{'mk'[t.fast]}{t.stages}_{self.traits}"
@@ -155,10 +119,6 @@ class ThinConfig(GemmConfig):
 
 @cache
 def gemm_thin(config: ThinConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
-    """
     tile, (element_a, element_b) = config.tile, config.elements
     accumulator = config.scalars
     (vm, vk), (rm, rk), n = tile.values, tile.rest, tile.n
@@ -198,7 +158,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             k.gemm(Fma(config.a.conj, config.b.conj), sums, tArA[(_, v), _, r], tBrB[(_, v), _, r])
 
     def straight(k_tile: IntLike, whole: bool) -> None:
-        """A step that loads into registers; all of K in it exists if it is ``whole``."""
+        """A step that loads into registers; if ``whole``, all of K in it exists."""
         here = (..., k_tile)
 
         def inside(guard: Guard | None) -> Guard | None:
@@ -210,7 +170,6 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         multiply()
 
     def ahead(k_tile: IntLike, stage: IntLike) -> None:
-        """Start the loads of a step."""
         here = (..., k_tile)
         k.copy(CpAsync(config.a.width), tAgA[here], tAsA[..., stage], guard=tAcA and tAcA[here])
         k.commit()

@@ -1,5 +1,4 @@
-"""Products of which one triangle is computed: which tiles have a part of it, and in which order
-they are walked through."""
+"""Products of which one triangle is computed: its tiles and their order."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from ..common import DynamicPair, Pair
 __all__ = ["TRIANGLES", "Rectangle", "Triangle", "tiles_of_c", "tiles_of_triangle"]
 
 TRIANGLES = ("lower", "upper", "both")
-"""What is written of a square C: one triangle, or both, of which the lower one is computed."""
+"""What is written of a square C; for both, the lower one is computed."""
 
 
 def _square(tile: Pair) -> tuple[int, int, int]:
@@ -30,19 +29,10 @@ def tiles_of_triangle(extent: int, tile: Pair) -> int:
 
 def tiles_of_c(k: KernelBuilder, part: str | None, extents: DynamicPair,
                tile: Pair) -> Rectangle:
-    """The tiles of C that are computed: all, or those of a triangle."""
     return Triangle(k, part, extents[0], tile) if part else Rectangle(k, extents, tile)
 
 
 class Rectangle:
-    """The tiles of all of a matrix, walked through as they are.
-
-    Attributes
-    ----------
-    tiles : tuple of IntLike
-        Extents of the rectangle in tiles.
-    """
-
     def __init__(self, k: KernelBuilder, extents: DynamicPair, tile: Pair):
         self.tiles = (k.let("tiles_m", ceil_div(extents[0], tile[0])),
                       k.let("tiles_n", ceil_div(extents[1], tile[1])))
@@ -53,28 +43,9 @@ class Rectangle:
 
 
 class Triangle(Rectangle):
-    """A triangle of squares of tiles, folded into a rectangle, so that neighbours in the walk over
-    that share operands.
-
-    The first half of the columns of squares are columns of the rectangle, below its diagonal; what
-    is left is a triangle that fits above them.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    part : str
-        One of :data:`TRIANGLES`.
-    extent : IntLike
-        Rows and columns of C.
-    tile : tuple of int
-        Rows and columns of a tile.
-
-    Attributes
-    ----------
-    tiles : tuple of IntLike
-        Extents of the rectangle in tiles.
-    """
+    """A triangle of squares of tiles, folded into a rectangle: neighbours share operands."""
+    # The first half of the columns of squares are columns of the rectangle, below its diagonal;
+    # what is left is a triangle that fits above them.
 
     def __init__(self, k: KernelBuilder, part: str, extent: IntLike, tile: Pair):
         self._k, self._part = k, part
@@ -88,8 +59,7 @@ class Triangle(Rectangle):
                            * self._along_m), k.let("tiles_across", self._half * self._along_n)
 
     def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Condition]:
-        """The tile of C at a place of the rectangle, and whether it is in a square on the
-        diagonal."""
+        """The tile of C at a place, and whether its square is on the diagonal."""
         k, half, even = self._k, self._half, self._even
         row, column = k.let("square_down", down // self._along_m), k.let("square_across", across // self._along_n)
         folded = row < column + even

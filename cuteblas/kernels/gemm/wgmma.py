@@ -1,17 +1,8 @@
-"""``gemm_wgmma``: products on Hopper's tensor cores: float16 and bfloat16, accumulated in float32,
-float32 as tfloat32 on request; integers of any width and bool, exactly.
+"""``gemm_wgmma``: 16-bit floating point, tfloat32, and exact integers, on Hopper's tensor cores.
 
-Blocks are persistent: every one walks over tiles of C (:mod:`~cuteblas.kernels.gemm.scheduler`).
-One thread fills a ring of stages by TMA and runs ahead across tiles, warpgroups multiply from it,
-and barriers hand the stages back and forth (:mod:`~cuteblas.codegen.pipeline`). Blocks of a cluster
-work on neighbouring tiles of C: each brings a part of the operand tiles that they share
-(:mod:`~cuteblas.kernels.gemm.cluster`).
-
-A and B may each be K-major or MN-major: 16-bit operands are read
-in either order by the hardware, so no layout needs a copy. Others are read along K alone.
-
-Bytes are multiplied and summed in int32, which wraps, so results of up to 4 bytes are exact modulo
-2^32 for any K. Longer integers are planes of their bytes: :mod:`~cuteblas.kernels.gemm.digits`.
+Blocks are persistent: one thread fills a ring of stages by TMA and runs ahead across tiles;
+warpgroups multiply from it. Only 16-bit operands may be MN-major. Bytes are summed in int32, exact
+modulo 2^32; longer integers are planes of bytes (:mod:`~cuteblas.kernels.gemm.digits`).
 """
 
 from __future__ import annotations
@@ -41,21 +32,9 @@ _BITS = 32                          # of accumulators
 
 @dataclass(frozen=True)
 class WgmmaConfig(TmaConfig):
-    """What a ``gemm_wgmma`` kernel is specialised on beside the fields that kernels of TMA share.
-
-    Attributes
-    ----------
-    element, output : str
-        Names of the types of A and B (``float16``, ``bfloat16``, ``tfloat32``: float32 that TMA
-        rounds, ``int8`` or ``uint8``), and of C.
-    accumulator : str
-        The type of alpha, beta and the sums that the epilogue takes.
-    digits : int
-        Bytes of an element of A and of B, which are ``uint8`` then: planes of their digits.
-    parked : bool
-        Whether digits of the results, of eight, are parked in the workspace; else totals take three
-        registers.
-    """
+    """The configuration of a ``gemm_wgmma`` kernel. ``element`` may be "tfloat32", float32 that
+    TMA rounds. With ``digits``, operands are planes of ``uint8``; eight are ``parked`` in the
+    workspace, or totals take three registers."""
 
     element: str
     output: str
@@ -65,12 +44,10 @@ class WgmmaConfig(TmaConfig):
 
     @property
     def multiplied(self) -> str:
-        """The type that tensor cores multiply."""
         return self.element
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
         digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""
         return (
@@ -81,10 +58,7 @@ class WgmmaConfig(TmaConfig):
 
 @cache
 def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    The grid is one-dimensional, a multiple of the cluster, and may have fewer blocks than tiles.
-    """
+    """Generate the kernel; the grid is a multiple of the cluster, of at most the tiles."""
     box_a, box_b = config.boxes
     mma, depth = config.mma, config.depth
     if config.divided and config.cluster.size > 1:

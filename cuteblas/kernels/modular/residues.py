@@ -1,13 +1,9 @@
-"""``modular_residues``: float64 or complex128 operands as residues modulo small numbers, for
-products of bytes.
+"""``modular_residues``: float64 or complex128 operands as residues, for products of bytes.
 
-Each row is scaled by a power of two and rounded to integers of up to 62 bits; a plane has their
-residues modulo one number, in signed bytes, contiguous along K whatever the strides of the operand
-are. A complex element has three planes for each modulus: the residues of its real part, of its
-imaginary part and of their sum, so that three real products make a complex one.
-
-Warps multiply the bytes of integers with powers of 256 modulo each number, as matrices; what is
-left of the sums takes two instructions. One launch takes A and B, or one of them.
+Rows are scaled by a power of two and rounded to integers of up to 62 bits; a plane has residues
+modulo one number, in signed bytes along K. Complex elements have three planes a modulus: of both
+parts and of their sum. Warps multiply bytes of integers with powers of 256 modulo each number, as
+matrices.
 """
 
 from __future__ import annotations
@@ -62,7 +58,7 @@ from .survey import (
 __all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
 
 K_MULTIPLE = 32
-"""Bytes of a row of residues, of which those at the end may be zeros."""
+"""Bytes of a row of residues come in multiples of this."""
 
 _NUMBERS = 8                        # of elements of a thread
 _ROWS = 16                          # that a block reads where rows are across K: whole lines
@@ -71,17 +67,15 @@ _EACH = _MODULI // LANES           # whose residues a lane gets
 
 
 def planes_of(element: str) -> int:
-    """Planes for each modulus."""
     return 2 * parts_of(element) - 1
 
 
 class ResiduesOperand(ModularOperand):
-    """How one operand is read, and who computes its residues; rows that are not read along K are
-    turned in shared memory."""
+    """How an operand is read and by whom; rows not along K are turned in shared memory."""
 
     @property
     def runs(self) -> int:
-        """Runs of elements along K, of a word of residues each, of a thread in a row."""
+        """Runs along K, of a word of residues each, of a thread in a row."""
         return _NUMBERS // parts_of(self.element) // WORD
 
     @property
@@ -97,8 +91,7 @@ class ResiduesOperand(ModularOperand):
 
     @property
     def turned(self) -> ComposedLayout:
-        """Rows and K in shared memory, rows side by side; swizzled: lanes write neighbours, and
-        read each another run of K."""
+        """Rows and K in shared memory, rows side by side, swizzled for writes and reads."""
         width, run = self.x.width.bit_length() - 1, WORD.bit_length() - 1
         return ComposedLayout(Swizzle(3, width, _ROWS.bit_length() - 1 + run - width), 0,
                               Layout(self.tile, (1, _ROWS)))
@@ -110,45 +103,30 @@ class ResiduesOperand(ModularOperand):
         return rows if self.k_major else _ROWS, depth * self.runs
 
     def blocks(self, rows: int, depth: int) -> int:
-        """Blocks of a matrix."""
         return -(-rows // self.tile[0]) * -(-depth // self.tile[1])
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         return f"{self.access}{'c' if self.x.conj else ''}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
 class ResiduesConfig:
-    """What a ``modular_residues`` kernel is specialised on.
-
-    Attributes
-    ----------
-    operands : tuple of ResiduesOperand
-        One or two: the first blocks have those of the first.
-    wide : bool
-        Whether offsets need 64 bits.
-    """
+    """The configuration of ``modular_residues``; the first blocks have the first operand."""
 
     operands: tuple[ResiduesOperand, ...]
     wide: bool = False
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return "_".join(("modular_residues", *(x.tag for x in self.operands))) + "_wide" * self.wide
 
 
 @cache
 def residues(config: ResiduesConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    Of each operand, 0 or 1, X has the elements, Q the squared norms of its rows, D their lowest
-    bits, E takes the powers of two by which they are scaled, each ``matrix_rows`` for a matrix; P
-    takes the planes, whose rows are ``pitch`` words long: row after row, matrix after matrix, plane
-    after plane. The first ``blocks_0`` blocks are those of the first operand.
-    """
+    """Generate the kernel. Of operand 0 or 1, X has elements, Q squared norms of rows, D their
+    lowest bits; E takes powers of two, ``matrix_rows`` a matrix; P takes planes in rows of
+    ``pitch`` words: row, matrix, plane. The first ``blocks_0`` blocks have operand 0."""
     element = config.operands[0].element
     planes = planes_of(element)
     few = config.wide or planes > 1 or any(x.batch_modes or (not x.k_major and x.x.width == 1)
@@ -181,8 +159,6 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
 
 @dataclass(frozen=True)
 class _Side:
-    """An operand's parameters."""
-
     config: ResiduesOperand
     letter: str
     x: GlobalTensor
@@ -194,7 +170,6 @@ class _Side:
 
     @classmethod
     def declared(cls, k: KernelBuilder, number: int, config: ResiduesOperand) -> _Side:
-        """The parameters of an operand."""
         side = str(number)
         (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
                          batch=config.batch_modes, suffix=side)
@@ -205,17 +180,9 @@ class _Side:
 
 
 class _Multipliers:
-    """A lane's numbers, of a block of moduli: of that by which it multiplies, and of the two whose
-    residues it gets.
-
-    Attributes
-    ----------
-    weights : Tensor
-        (word of an integer, lane of a group): what integers are multiplied with. A row of bytes has
-        an integer of each lane of its group; only those of one lane are not multiplied with zeros.
-    starts, inverses, minus : Tensor
-        What sums begin with, 1 / p and -p.
-    """
+    """A lane's numbers of a block of moduli. ``weights`` are (word of an integer, lane of a
+    group): a row of bytes has an integer of each lane, of which one alone is not multiplied with
+    zeros. ``starts``, ``inverses`` and ``minus``: what sums begin with, 1 / p and -p."""
 
     def __init__(self, k: KernelBuilder):
         self._k, self._own = k, k.registers("own_weights", "uint32", 2)
@@ -226,7 +193,6 @@ class _Multipliers:
             (("starts", "int32"), ("inverses", "float32"), ("minus", "int32")))
 
     def load(self, moduli: IntLike) -> None:
-        """Load those of a block of moduli."""
         k = self._k
         k.do("residue_weights", self._group + _MODULI * moduli,
              *(self._own(word) for word in range(2)))
@@ -239,8 +205,7 @@ class _Multipliers:
 
 @dataclass(frozen=True)
 class _Product:
-    """What both operands of a product share: words of a row of residues, the most that norms may
-    be, the choice, and moduli."""
+    """What both operands share: words of a row, the most that norms may be, the choice, moduli."""
 
     pitch: IntLike
     norms: Element
@@ -263,7 +228,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                      for who in (worker, config.bringer))
 
     def scale_of(row: IntLike, first: Condition) -> Term:
-        """The power of two that scales a row, which whoever is the first of its block leaves."""
+        """The power of two that scales a row; the first thread of its block leaves it."""
         norms, squares, lowest = (k.declare(name, kind)
                                   for name, kind in (("norms", "float64"), ("squares", "float64"),
                                                      ("lowest", "int32")))

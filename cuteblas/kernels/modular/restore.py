@@ -1,9 +1,8 @@
-"""``modular_restore``: C from the residues of integer products, by the Chinese remainder theorem,
-and its epilogue.
+"""``modular_restore``: C from residues by the Chinese remainder theorem, and its epilogue.
 
-Residues are multiplied with fractions of 96 bits, whose sum, without what is whole, is the integer
-over the product of all moduli. Both are bytes, and warps multiply them as matrices. It becomes a
-float64 by one rounding, and powers of two undo the scaling of its row and its column.
+Residues times fractions of 96 bits, summed without what is whole, are the integer over the product
+of all moduli: warps multiply the bytes of both as matrices. One rounding makes it a float64;
+powers of two undo the scaling.
 """
 
 from __future__ import annotations
@@ -58,26 +57,15 @@ from .survey import (
 __all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
 
 N_MULTIPLE = 16
-"""Bytes of a row of residues of C."""
+"""Bytes of a row of residues of C come in multiples of this."""
 
 _THREADS = 256
 
 
 @dataclass(frozen=True)
 class RestoreConfig(EpilogueConfig):
-    """The configuration of a ``modular_restore`` kernel, its epilogue included.
-
-    Attributes
-    ----------
-    output : str
-        C's type, float64 or complex128.
-    c : OperandAccess
-        How C is read and written.
-    batch_a, batch_b : tuple of bool
-        For each batch mode, innermost first, whether A, B has a stride there.
-    symmetric : bool
-        Whether there are residues of the lower triangle, whose elements are written twice.
-    """
+    """The configuration of a ``modular_restore`` kernel. ``symmetric`` residues are of the lower
+    triangle, whose elements are written twice."""
 
     output: str
     c: OperandAccess
@@ -87,8 +75,7 @@ class RestoreConfig(EpilogueConfig):
 
     @property
     def words(self) -> int:
-        """Words of a plane, each of four elements, that a lane reads at a time: those of three
-        planes take more registers."""
+        """Words of a plane that a lane reads at a time; three planes take more registers."""
         return 4 if planes_of(self.output) == 1 else 2
 
     @property
@@ -98,15 +85,13 @@ class RestoreConfig(EpilogueConfig):
 
     @property
     def returned(self) -> Layout:
-        """((thread), (values)) -> position in the tile: of each word that its group of lanes reads
-        a thread has one element."""
+        """((thread), (values)) -> position in the tile: one element of each word of its group."""
         rows, _columns = self.tile
         return Layout(((LANES, GROUPS, rows), (1, self.words)),
                       ((rows, rows * LANES * self.words, 1), (0, rows * LANES)))
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         modes = batch_letters(self.batch_a, self.batch_b)
         return (f"modular_restore_{dtype(self.output).tag}_{self.c.letter('mn')}{self.c.width}"
                 f"_{self.alpha[0]}{self.beta[0]}_b{modes}"
@@ -115,12 +100,8 @@ class RestoreConfig(EpilogueConfig):
 
 @cache
 def restore(config: RestoreConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    R has the residues of C, from 0 on, in rows of ``pitch`` words: row after row, matrix after
-    matrix, plane after plane. EA and EB are the powers of two by which rows of A and of B were
-    scaled; words and numbers are the state of the product.
-    """
+    """Generate the kernel. R has residues of C in rows of ``pitch`` words: row, matrix, plane; EA
+    and EB are the powers of two of rows; words and numbers are the product's state."""
     element, planes = config.output, planes_of(config.output)
     little = planes == 1 and not (config.wide or config.symmetric or config.epilogue
                                   or config.batch_a)
@@ -226,13 +207,9 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
 
 
 def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike) -> Tensor:
-    """A lane's registers of the matrices that residues are multiplied by: (element of a pair, pair,
-    pair of limbs).
-
-    A row of residues has those of two elements, one after the other; a matrix has two limbs of
-    weights for the one and for the other, in columns of their own, and zeros elsewhere. So of each
-    row, which is a group's, a lane gets all limbs of an element.
-    """
+    """A lane's registers of the matrices of weights: (element of a pair, pair, pair of limbs)."""
+    # A row has residues of two elements; a matrix has two limbs of weights for each, in columns of
+    # their own, and zeros elsewhere: a lane gets all limbs of an element.
     own = k.registers("own_limbs", "uint32", LIMBS // 2)
     k.copy(
         ELEMENTS,

@@ -1,11 +1,8 @@
-"""What is known of float64 and complex128 operands before they become residues: norms of rows,
-their lowest bits, and the choice.
+"""Norms of rows of float64 and complex128 operands, their lowest bits, and the number of moduli.
 
-Two kernels follow each other. ``modular_survey`` reads both operands once, whatever their strides:
-for each row and each part of K it leaves the sums of magnitudes and of squares, and the lowest bit
-that is set. ``modular_choice`` adds the parts up, row by row, in order, and leaves a record of each
-block's rows; its last block makes of all records the verdict, the number of moduli, and the numbers
-by which results are put together. docs/performance/gemm-modular.md derives the condition.
+``modular_survey`` reads both operands once and leaves parts along K; ``modular_choice`` adds them
+up in order, and its last block makes the verdict and the choice. docs/performance/gemm-modular.md
+derives the condition.
 """
 
 from __future__ import annotations
@@ -55,39 +52,34 @@ __all__ = ["ARRIVED", "CHOICE", "GROUPS", "LANES", "LIMBS", "MODULI", "MOST", "N
            "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
-"""Pairwise coprime: the largest numbers that are."""
+"""The largest numbers that are pairwise coprime."""
 
 MOST = len(MODULI)
 
 RECORD = Record((Field("cosine", "min", 1.0), Field("bits", "max", 0.0)))
-"""What a block leaves of its rows.
-
-0. The least cosine of the angle between the magnitudes of a row and a row of ones; -1 if a row is
-   left to native arithmetic.
-1. The most bits of a row, twice: its squared norm in units of its lowest bit, squared.
-"""
+"""What a block leaves of its rows: the least cosine of the angle between a row's magnitudes and a
+row of ones (-1 for native arithmetic), and twice the most bits: a row's squared norm in units of
+its lowest bit, squared."""
 
 WORD, LIMBS = 4, 12
 """Bytes that an instruction multiplies, and those of a weight."""
 
 CHOICE, ARRIVED, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 4, 8, 16, 32, 32 + LIMBS * (MOST + 1)
-"""Where in the state of a product its words are, in bytes, and how many bytes it has: the choice;
-how many blocks have left their records, which the survey sets to 0; the most that norms may be; the
-product of moduli over 2^64, in two parts; for each four moduli the bytes that their residues are
-multiplied with, from the lowest, each a word of four."""
+"""Bytes in a product's state: the choice; the number of blocks that have left records; the most
+that norms may be; the product of moduli over 2^64, in two parts; for each four moduli the bytes of
+their residues' weights, from the lowest, a word of four each."""
 
 LANES, GROUPS = 4, WARP // 4
 """Lanes of a group, which has a row of a matrix of bytes, and groups of a warp."""
 
 THREADS, ROWS = 256, 32
-"""Threads of a block, and how many rows those of ``modular_choice`` have."""
+"""Threads of a block, and rows of one of ``modular_choice``."""
 
 _LOWEST = 4096
 
 
 class _Partial(NamedTuple):
-    """A number of a row in parts: its letter and name, its type, how two are combined, and that of
-    no element."""
+    """A number of a row in parts: its type, how two are combined, and that of no element."""
 
     letter: str
     name: str
@@ -103,17 +95,7 @@ _PARTIALS = (_Partial("T", "sums", "float64", "add", 0.0),
 
 @dataclass(frozen=True)
 class ModularOperand:
-    """How an operand of float64 or complex128 is read.
-
-    Attributes
-    ----------
-    x : OperandAccess
-        How the operand (rows, K) is read.
-    element : str
-        float64 or complex128.
-    batch_modes : int
-        Number of batch modes.
-    """
+    """How an operand (rows, K) of float64 or complex128 is read."""
 
     x: OperandAccess
     element: str = "float64"
@@ -127,7 +109,6 @@ class ModularOperand:
 
     @property
     def k_major(self) -> bool:
-        """Whether the lanes of a warp share a row."""
         return self.x.unit != 0
 
     @property
@@ -138,15 +119,7 @@ class ModularOperand:
 
 @dataclass(frozen=True)
 class SurveyOperand(ModularOperand):
-    """How one operand is read by ``modular_survey``.
-
-    Attributes
-    ----------
-    unroll : int
-        Vectors that a thread reads at a time.
-    steps : int
-        Times that it does.
-    """
+    """How ``modular_survey`` reads an operand: ``steps`` times, ``unroll`` vectors at a time."""
 
     unroll: int = 4
     steps: int = 8
@@ -166,27 +139,21 @@ class SurveyOperand(ModularOperand):
         return rows, depth * self.unroll
 
     def blocks(self, rows: int, depth: int) -> Pair:
-        """Blocks along rows and K."""
         return -(-rows // self.tile[0]), -(-depth // (self.tile[1] * self.steps))
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         return f"{self.access}_{self.unroll}x{self.steps}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
 class SurveyConfig:
-    """What a ``modular_survey`` kernel is specialised on: how it reads A and B, and whether offsets
-    need 64 bits."""
-
     a: SurveyOperand
     b: SurveyOperand
     wide: bool = False
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         return f"modular_survey_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
 
 
@@ -196,7 +163,6 @@ def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
 
 
 def groups_of_lanes(k: KernelBuilder) -> DynamicPair:
-    """The group of a thread in its warp, and its lane in the group."""
     return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
 
 
@@ -222,13 +188,9 @@ def plane_rows(planes: Pointer, shape: tuple[IntLike, IntLike, int, int, IntLike
 
 @cache
 def survey(config: SurveyConfig) -> GeneratedKernel:
-    """Generate ``modular_survey``.
-
-    The first ``blocks_A`` blocks read A, the others B. Of each side X is the operand; T, S and E
-    have the sums of magnitudes, of squares and the lowest bits: a row of the operand after the
-    other, then part after part of K. ``words`` is the state of the product, in which nobody has
-    arrived.
-    """
+    """Generate ``modular_survey``, of which ``blocks_A`` blocks read A. X is an operand; T, S and
+    E have sums of magnitudes and squares, and lowest bits: rows, then parts of K. In ``words``
+    nobody has arrived."""
     k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
                       summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
@@ -295,7 +257,6 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
 
 
 def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
-    """Sums of a thread's rows that nothing has been added to."""
     own = [k.registers(each.name, each.element, rows) for each in _PARTIALS]
     for total, each in zip(own, _PARTIALS, strict=True):
         k.fill(total, each.start)
@@ -303,7 +264,7 @@ def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
 
 
 def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
-    """Warps have parts of K: of all rows of a block a thread for each adds them up."""
+    """Add up the parts of K that warps have, by a thread for each row of the block."""
     k.comment("Warps have parts of K: a thread for each row adds them up")
     warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
@@ -324,14 +285,10 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
 
 @cache
 def choice(wide: bool = False) -> GeneratedKernel:
-    """Generate ``modular_choice``, a lane for each row and a warp for each part of it.
-
-    The first ``blocks_A`` blocks have rows of A. T, S and E are those of :func:`survey`; Q takes
-    the squared norms of the rows, D their lowest bits, and R a :data:`RECORD` of each block's. The
-    block that is the last to leave one makes the choice of all: ``least`` is the cosine that 14
-    moduli need, ``status`` takes the verdict, ``words`` and ``numbers``, which are one address, the
-    state of the product.
-    """
+    """Generate ``modular_choice``, a lane a row. Q takes squared norms of rows, D their lowest
+    bits, R a :data:`RECORD` a block. The last block chooses: ``least`` is the cosine that 14
+    moduli need, ``status`` takes the verdict, ``words`` and ``numbers`` (one address) the
+    product's state."""
     k = KernelBuilder(
         f"modular_choice{'_wide' if wide else ''}",
         THREADS,
@@ -376,8 +333,7 @@ def choice(wide: bool = False) -> GeneratedKernel:
 
 @dataclass(frozen=True)
 class _Surveyed:
-    """What ``modular_survey`` leaves of the rows of an operand in parts, and where their sums
-    go."""
+    """What ``modular_survey`` leaves of an operand's rows in parts, and where their sums go."""
 
     partials: list[Pointer]
     squares: Pointer
@@ -408,7 +364,6 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
                   numbers: Pointer) -> None:
-    """Leave the choice, the verdict, and the numbers that belong to them."""
     count = k.let("moduli", k.call("moduli_of", chosen))
     with k.when(equal(k.thread, 0)):
         k.store(status[0], k.let("verdict", choose(chosen.equals(0), NATIVE, HOLDS, "uint32")))

@@ -1,11 +1,7 @@
-"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j], or the sum of X[i, j] Y[i, j],
-over j, for every batch index.
+"""``reduce_modes``: R[i] = the sum, maximum or minimum of X[i, j], or the sum of X[i, j] Y[i, j].
 
-The threads of a block are an array along (i, j), the lanes of a warp along whichever mode of X is
-contiguous. Each walks over j and keeps its result in registers; then halves of the array are folded
-onto each other through shared memory. The order of every sum is fixed, so the result is bitwise
-reproducible. With few rows, j is cut into slices: a batch mode whose results are reduced by the
-same kernel.
+Threads are an array along (i, j), lanes along the contiguous mode. Each keeps its result in
+registers; halves of the array fold onto each other in a fixed order. Slices of j are a batch mode.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ from ..common import (
 __all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
 
 OPERATIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
-"""By name: the device function of two values. Maximum and minimum hand on a NaN, as NumPy's do."""
+"""Device functions of two values; maximum and minimum hand on a NaN, as NumPy's do."""
 
 _UNROLL = 4                         # vectors along j that a thread has under way at once
 _MAX_VECTOR_BYTES = 16
@@ -52,30 +48,9 @@ _MAX_VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class ReduceModesConfig:
-    """What a ``reduce_modes`` kernel is specialised on.
-
-    Attributes
-    ----------
-    op : str
-        One of :data:`OPERATIONS`.
-    element, accumulator, output : str
-        NumPy's names of the types of X, of everything in between, and of R.
-    x : OperandAccess
-        How X is read; mode 0 is i, mode 1 is j.
-    threads : tuple of int
-        Threads of a block along (i, j), powers of two.
-    lanes : int
-        The mode along which threads are neighbours; the one with stride 1, if there is one.
-    batch_modes : int
-        Number of batch modes.
-    sliced : bool
-        Whether the last batch mode walks over slices of j, each ``chunk`` long (the last may be
-        shorter).
-    wide : bool
-        Whether offsets need 64 bits.
-    y : OperandAccess, optional
-        How Y is read, of X's type, if products are summed: dot products of rows.
-    """
+    """The configuration of a ``reduce_modes`` kernel. Mode 0 of ``x`` is i, mode 1 is j; ``lanes``
+    is the mode along which threads are neighbours. With ``sliced`` the last batch mode walks over
+    slices of j, ``chunk`` long; with ``y`` products are summed."""
 
     op: str
     element: str
@@ -104,7 +79,6 @@ class ReduceModesConfig:
 
     @property
     def reader(self) -> TiledCopy:
-        """Who reads what at a time."""
         return vectors_along(self.lanes, self.threads, self.x.width)
 
     @property
@@ -115,7 +89,6 @@ class ReduceModesConfig:
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         types = "_".join(dtype(name).tag for name in (self.element, self.accumulator, self.output))
         read = "_".join(f"{each.letter('ij')}{each.width}{'c' * each.conj}"
                         for each in (self.x, self.y) if each)
@@ -139,8 +112,6 @@ def _identity(op: str, accumulator: str) -> Value | None:
 
 @cache
 def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-    """
     reader = config.reader
     (ti, tj), (vi, vj) = config.threads, reader.values
     folder = replace(reader, values=(vi, 1))

@@ -1,8 +1,7 @@
-"""``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
+"""``reduce_split``: C = alpha * (sum of slices along K) + beta * C, in a fixed order of additions.
 
-The slices follow each other in a workspace, each M-major. They are added in a fixed order, so the
-result is the same bit for bit in every run: in chains of additions that take turns, by one thread
-or, where slices are many, by several of which each adds some.
+Slices are M-major in a workspace. They are added in chains that take turns, by one thread or,
+where slices are many, by several.
 """
 
 from __future__ import annotations
@@ -38,25 +37,7 @@ _CHAINS = 4
 
 @dataclass(frozen=True)
 class ReduceConfig(EpilogueConfig):
-    """The configuration of a ``reduce_split`` kernel, its epilogue included.
-
-    Attributes
-    ----------
-    accumulator, output : str
-        NumPy's names of the types of the slices, and of C.
-    c : OperandAccess
-        How C is written; width 1.
-    batch_modes : int
-        Number of batch modes.
-    modes : tuple of int
-        Modes that are nested in M and N of C.
-    gate : int, optional
-        The verdict without which the kernel does nothing.
-    along : int
-        Threads that share the slices of an element, a power of two.
-    triangle : {"lower", "upper"}, optional
-        The triangle of a square C that is written.
-    """
+    """The configuration of a ``reduce_split`` kernel; ``along`` threads share an element."""
 
     accumulator: str
     output: str
@@ -69,12 +50,10 @@ class ReduceConfig(EpilogueConfig):
 
     @property
     def tile(self) -> Pair:
-        """Elements of C that a block computes."""
         return TILE if self.along == 1 else (_THREADS // self.along, 1)
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         modes = "" if self.modes == (1, 1) else f"_modes{''.join(map(str, self.modes))}"
         return (
             f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{self.c.letter('mn')}"
@@ -86,10 +65,7 @@ class ReduceConfig(EpilogueConfig):
 
 @cache
 def reduce_split(config: ReduceConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    W holds S slices: (M, N, batch, slice), M fastest and the slice slowest.
-    """
+    """Generate the kernel; W holds slices (M, N, batch, slice), M fastest, slices slowest."""
     k = KernelBuilder(
         config.name,
         _THREADS,

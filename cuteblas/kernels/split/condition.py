@@ -1,8 +1,7 @@
-"""When planes of fp16x3 hold what a product needs: what blocks that split rows leave of them, and
-the verdict on all rows.
+"""When planes of fp16x3 hold what a product needs: records of rows, and the verdict on them.
 
-docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an operand needs more
-than any row of the other offers.
+docs/performance/gemm-split.md derives it: no row may need more than any row of the other operand
+offers.
 """
 
 from __future__ import annotations
@@ -13,22 +12,17 @@ from ..guard import HOLDS, NATIVE, Field, Record
 __all__ = ["RECORD", "UNBOUNDED", "verdict_on_rows"]
 
 UNBOUNDED = 2.0**127
-"""What rows of zeros offer: more than any row can need, unless no offer is enough for it."""
+"""What rows of zeros offer: more than any row needs."""
 
 RECORD = Record((Field("need", "max", 0.0), Field("offer", "min", UNBOUNDED)))
-"""What a block, or a cluster that shares rows, leaves of its rows.
-
-0. The most that one of them needs of the other operand's rows: ``z + 3t`` for ``z`` zeros and ``t``
-   elements that are too small for fp16x3, or 0 if it has none of the latter. Infinity if a row has
-   an infinity, a NaN, or elements too small even for bf16x6.
-1. The least that one of them offers: a lower bound of its sum of magnitudes over its largest one;
-   :data:`UNBOUNDED`, if all are zero.
-"""
+"""What a block, or a cluster that shares rows, leaves of them. *need*: the most that a row needs
+of the other operand's, ``z + 3t`` for ``z`` zeros and ``t`` elements too small for fp16x3, 0
+without these; infinity for an infinity, a NaN or elements too small for bf16x6. *offer*: the least
+lower bound of a row's sum of magnitudes over its largest; :data:`UNBOUNDED` for zeros."""
 
 
 def verdict_on_rows(k: KernelBuilder, rows: list[list[Term]], fallback: int) -> Term:
-    """The verdict on the rows of A and B: ``fallback`` if one needs more than one of the other
-    operand offers."""
+    """The verdict on rows of A and B: ``fallback`` if one needs more than another offers."""
     (need_a, offer_a), (need_b, offer_b) = rows
     lacks = k.let("is_lacking", (need_a > offer_b) | (need_b > offer_a))
     return choose(k.call("max", need_a, need_b) > UNBOUNDED, NATIVE,

@@ -1,25 +1,13 @@
-"""``split_planes``: float32 and complex64 operands as sums of 16-bit planes, for products on tensor
-cores.
+"""``split_planes``: float32 and complex64 operands as sums of 16-bit planes, for tensor cores.
 
-Each row of the operand is scaled by a power of two, so that its largest element is just below a
-limit. A scaled element ``y`` is
+Each row is scaled by a power of two, its largest element just below a limit. A scaled ``y`` is
 
-* fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and
-  ``lo = rn((y - hi) 2^11)``;
-* bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
+* fp16x3: ``hi + lo / 2^11`` in float16, ``hi = rn(y)``, ``lo = rn((y - hi) 2^11)``;
+* bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what is before it.
 
-A block owns whole rows, which it looks at twice: for their largest elements, and to split them.
-Meanwhile short ones stay in registers and others in shared memory, so that all of a row, or most of
-a long one, is read once. Where rows are across K, the blocks of a cluster share them, each with a
-part of K, and store what they find into the shared memory of all. Beside the planes are the
-exponent of each row, which undoes its scaling, and what each block or cluster learns about its
-rows: see :data:`~cuteblas.kernels.split.condition.RECORD`.
-
-Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice
-as long, ``(re, im)`` for each element: that is how one of two operands of a complex product is
-split. The other one is doubled: each of its rows is two rows of the planes, ``(re, -im)`` for the
-real part of the product and ``(im, re)`` for the imaginary one. The real product of both is then
-the complex product with the parts of its elements side by side.
+A block reads whole rows once and keeps them for the second look; where rows are across K, blocks
+of a cluster share them. Complex rows are (re, im) side by side; the other operand is *doubled*,
+with rows (re, -im) and (im, re).
 """
 
 from __future__ import annotations
@@ -90,27 +78,11 @@ _GRAIN = 64                         # words: shared tensors begin at multiples o
 
 @dataclass(frozen=True)
 class SplitFormat:
-    """A way to write a float32 as a sum of 16-bit numbers, and to multiply such sums.
-
-    Attributes
-    ----------
-    name : str
-        What ``precision=`` calls it.
-    element : str
-        Type of the planes.
-    planes : int
-        Number of planes, the most significant first.
-    step : int
-        Each plane is scaled by two to the power of this against the one before.
-    top : int
-        The largest element of a scaled row is in ``[2^top, 2^(top + 1))``.
-    span : int
-        Elements down to ``2^(top - span)`` are split without loss beyond float32's own rounding.
-    main, corrections : tuple of (int, int)
-        Which planes of A and of B are multiplied: products that are added in float32 after every
-        stage, in this order; and, scaled by ``2^step``, those that stay in the tensor cores'
-        accumulators over all of K.
-    """
+    """A way to write a float32 as a sum of 16-bit numbers, the most significant first. Each plane
+    is scaled by ``2^step`` against the one before; a scaled row's largest element is in [2^top,
+    2^(top + 1)), and elements down to ``2^(top - span)`` lose nothing to float32. ``main``
+    products of planes are added in float32 after every stage; ``corrections``, scaled by
+    ``2^step``, stay in accumulators over all of K."""
 
     name: str
     element: str
@@ -125,38 +97,16 @@ class SplitFormat:
 FORMATS = {"fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), ((1, 0), (0, 1))),
            "bf16x6": SplitFormat("bf16x6", "bfloat16", 3, 0, 50, 100,
                                  ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))),}
-"""By name. Products of planes that are left out are below float32's rounding."""
+"""By name; products of planes that are left out are below float32's rounding."""
 
 
 @dataclass(frozen=True)
 class SplitOperand:
-    """How one operand is split.
-
-    Attributes
-    ----------
-    x : OperandAccess
-        How the operand (rows, K) is read.
-    threads : tuple of int
-        Threads of a block along rows and K, powers of two.
-    run : int
-        Neighbours that a thread splits together, along K if planes are contiguous there, else along
-        rows; so many are written at once, even if they cannot be read at once.
-    batch_modes : int
-        Number of batch modes.
-    element : str
-        Type of its elements, float32 or complex64.
-    doubled : bool
-        Whether each row of complex elements is two rows of the planes.
-    unroll : int
-        Runs that a thread splits in one step along K.
-    slots : int
-        Steps whose elements are in shared memory at the same time. If one step is all of K, its
-        elements stay in registers: 0, or 1 if they get there through shared memory, because they
-        cannot be read as whole runs.
-    cluster : int
-        Blocks that share rows, a power of two: each has every so many-th step, and stores what it
-        finds for the others.
-    """
+    """How one operand (rows, K) is split. ``threads`` are along (rows, K); a ``run`` of neighbours
+    is split and written together. ``doubled``: a complex row is two rows of planes. A thread
+    splits ``unroll`` runs a step; ``slots`` steps are in shared memory at once. If a step is all
+    of K, it stays in registers: 0 slots, or 1 if whole runs cannot be read. Blocks of a
+    ``cluster`` share rows, each with every so many-th step."""
 
     x: OperandAccess
     threads: Pair
@@ -191,22 +141,20 @@ class SplitOperand:
 
     @property
     def copies(self) -> int:
-        """Rows of the planes for each row of the operand."""
         return 1 + self.doubled
 
     @property
     def spread(self) -> Pair:
-        """How many numbers of a plane an element becomes along the contiguous one of rows and K."""
+        """Numbers of a plane that an element becomes along the contiguous one of rows and K."""
         return (1, self.parts) if self.k_major else (self.copies, 1)
 
     @property
     def strips(self) -> int:
-        """How many it becomes along the other one."""
+        """Numbers of a plane that an element becomes along the other one."""
         return self.copies if self.k_major else self.parts
 
     def places(self, part: int) -> list[tuple[int, int, bool]]:
-        """Where a plane has the real (0) or imaginary (1) part of an element: strip, number in it,
-        and if the sign is changed."""
+        """Where a plane has the real (0) or imaginary (1) part: strip, number, sign changed."""
         found = []
         for copy in range(self.copies):
             along = part ^ copy                   # the second row has the parts the other way round
@@ -216,13 +164,11 @@ class SplitOperand:
 
     @property
     def k_major(self) -> bool:
-        """Whether the planes are contiguous along K: as the operand is, where it is contiguous at
-        all."""
+        """Whether planes are contiguous along K, as the operand is if it is contiguous."""
         return self.x.unit != 0
 
     @property
     def values(self) -> Pair:
-        """Elements of a run along rows and K."""
         return (1, self.run) if self.k_major else (self.run, 1)
 
     @property
@@ -243,13 +189,9 @@ class SplitOperand:
 
     @property
     def bringer(self) -> Layout:
-        """What a thread loads of a step: ``((thread), (element, vector))`` -> position in the tile
-        of :attr:`reader`.
-
-        The lanes of a warp load what they split. Where a run is several vectors, neighbouring lanes
-        load neighbouring vectors: they read as few sectors, and write as few words of the same
-        bank, as there can be.
-        """
+        """A thread's loads: ``((thread), (element, vector))`` -> position in a tile."""
+        # A warp loads what it splits. Where a run is several vectors, neighbouring lanes load
+        # neighbouring vectors: few sectors, and few words of the same bank.
         if not self.exchanged:
             return self.reader.tv
         (ti, tj), vi, width = self.threads, self.values[0], self.x.width
@@ -271,18 +213,15 @@ class SplitOperand:
 
     @property
     def lanes(self) -> int:
-        """Lanes of a warp that share rows."""
         return max(1, min(self.threads[1], WARP // (1 if self.k_major else self.threads[0])))
 
     @property
     def warps(self) -> int:
-        """Warps that share rows."""
         return self.threads[1] // self.lanes
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory for the rows, for what each warp finds in them first, and for what other
-        blocks of a cluster find."""
+        """Bytes for the rows, for what each warp finds in them, and for what other blocks find."""
         rows, depth = self.tile
         partials = (sum(map(len, _FOUND)) * rows * self.cluster
                     + _GRAIN) * _WORD if self.cluster > 1 else 0
@@ -290,7 +229,6 @@ class SplitOperand:
 
     @property
     def tag(self) -> str:
-        """Its part of a kernel's name."""
         kind = "" if self.parts == 1 else dtype(self.element).tag
         shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
         return (f"{kind}{'d' * self.doubled}{'j' * self.x.conj}{self.x.letter('mk')}{self.x.width}"
@@ -300,25 +238,8 @@ class SplitOperand:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """What a ``split_planes`` kernel is specialised on.
-
-    Attributes
-    ----------
-    format : str
-        One of :data:`FORMATS`.
-    a, b : SplitOperand
-        How both operands are split, by as many threads a block.
-    wide : bool
-        Whether offsets need 64 bits.
-    gate : int, optional
-        The verdict without which the kernel does nothing.
-    recorded : bool
-        Whether blocks leave a :data:`~cuteblas.kernels.split.condition.RECORD` of their rows.
-    clears : bool
-        Whether words of the next kernel are set to zero.
-    min_blocks : int
-        Blocks that share a multiprocessor.
-    """
+    """The configuration of a ``split_planes`` kernel. Blocks that are ``recorded`` leave records
+    of their rows; one that ``clears`` sets words of the next kernel to zero."""
 
     format: str
     a: SplitOperand
@@ -337,20 +258,17 @@ class SplitConfig:
 
     @property
     def cluster(self) -> int:
-        """Blocks of a cluster. They share rows of an operand or, if its rows are along K, are
-        independent of each other."""
+        """Blocks of a cluster; they share rows of an operand, or are independent along K."""
         return max(self.a.cluster, self.b.cluster)
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The operands in the order in which blocks split them: rows that clusters share first,
-        since a cluster has blocks of one operand; then rows across K, whose blocks take longest."""
+        """Operands in the order of their blocks: shared rows first, then rows across K."""
         later = [(x.cluster == 1, x.k_major) for x in (self.a, self.b)]
         return ("B", "A") if later[1] < later[0] else ("A", "B")
 
     @property
     def name(self) -> str:
-        """The kernel's symbol."""
         blocks = "" if self.min_blocks == 2 else f"_x{self.min_blocks}"
         return (
             f"split_{self.format}_{self.a.tag}_{self.b.tag}{blocks}{'_wide' if self.wide else ''}"
@@ -361,14 +279,9 @@ class SplitConfig:
 
 @cache
 def split_planes(config: SplitConfig) -> GeneratedKernel:
-    """Generate the kernel of a configuration.
-
-    The first ``blocks_first`` blocks, whole clusters, split the first of :attr:`SplitConfig.sides`,
-    the others the second one; what fills the last cluster has nothing to do. Names end in ``A`` and
-    ``B``: of each side X is the operand, P its planes, R the exponents of the rows, and S, if they
-    are asked for, the :data:`~cuteblas.kernels.split.condition.RECORD` of each block, or of each
-    cluster that shares rows. The words at ``flags``, if there are any, are set to zero.
-    """
+    """Generate the kernel. The first ``blocks_first`` blocks, whole clusters, split the first of
+    :attr:`SplitConfig.sides`. X is an operand, P its planes, R the exponents of rows, S the
+    records of blocks or clusters. The words at ``flags`` are set to zero."""
     form = FORMATS[config.format]
     k = KernelBuilder(
         config.name,
@@ -404,8 +317,6 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
 
 
 class _Operand:
-    """One operand: its parameters, and the work of a block."""
-
     def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand,
                  recorded: bool):
         self._k, self._form, self._side, self.config = k, form, side, config
@@ -425,11 +336,9 @@ class _Operand:
         self._rows_of_p, self._planes_of_p, _ = self._p.strides
 
     def blocks(self) -> IntLike:
-        """The number of blocks that have rows, where no cluster shares rows."""
         return prod(self._batch, start=ceil_div(self._extents[0], self.config.tile[0]))
 
     def split(self, block: IntLike, arrivals: _Arrivals) -> None:
-        """Split the rows of a block."""
         k, form, config, batch = self._k, self._form, self.config, self._batch
         M, K = self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
@@ -596,7 +505,7 @@ class _Operand:
 
     def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold,
                       counts: Sequence[Tensor]) -> None:
-        """Fold what threads have counted to the record of the block."""
+        """Fold what threads have counted into the block's record."""
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows(counts)
         record = RECORD.begin(k)
@@ -609,11 +518,9 @@ class _Operand:
 
 
 def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
-    """The guard of a step, which counts along K from what a thread has first.
-
-    So the constants between vectors are compared with one number, which the compiler does not find
-    by itself.
-    """
+    """The guard of a step, which counts along K from what a thread has first."""
+    # So the constants between vectors are compared with one number: the compiler does not find
+    # that by itself.
     coordinates, (rows, depth) = guard.coordinates[..., step], guard.extents
     row, first = coordinates(*(0 for _mode in range(coordinates.rank)))
     assert depth is not None
@@ -622,11 +529,8 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
 
 
 class _Arrivals:
-    """The mbarriers on which stores of other blocks of the cluster complete: of what is largest,
-    then of what they counted.
-
-    A block waits once for each of the two, each time that it splits rows.
-    """
+    """Mbarriers on which other blocks' stores complete: largest elements, then counts; each is
+    waited for once, each time that a block splits rows."""
 
     def __init__(self, k: KernelBuilder, config: SplitConfig):
         self._k = k
@@ -640,27 +544,21 @@ class _Arrivals:
             self._parity = k.variable("parity", 1, hi=1)
 
     def turn(self) -> None:
-        """Begin with a block."""
         if isinstance(self._parity, Expr):
             self._k.assign(self._parity, 1 - self._parity)
 
     def meet(self) -> None:
-        """Wait until all blocks of the cluster may be stored to: they have begun, and read what was
-        stored before."""
+        """Wait until all blocks of the cluster may be stored to: they have begun, and read."""
         self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
 
     def wait(self, stage: int) -> None:
-        """Wait until all of it is there."""
         self.barriers.wait(stage, self._parity)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Sums over rows: ``total`` in registers of the threads that split, which see the parts of all
-    warps as ``seen``.
-
-    This thread's part of its row is ``own`` in shared memory and ``part`` in a register.
-    """
+    """Sums over rows: ``total`` in registers, ``seen`` with the parts of all warps; this thread's
+    part of its row is ``own`` in shared memory, ``part`` in a register."""
 
     total: Tensor
     seen: Tensor
@@ -669,17 +567,12 @@ class _Part:
 
     @property
     def name(self) -> str:
-        """The name of the sum."""
         return self.total.engine.name
 
 
 class _Fold:
-    """Folding what threads have of rows: lanes of a warp by shuffles, warps through shared memory,
-    always in the same order.
-
-    Each warp leaves one part of a row; then there is a thread for each part of each row, parts side
-    by side.
-    """
+    """Folds what threads have of rows, lanes by shuffles, warps in shared memory, always in the
+    same order; then there is a thread for each part of each row, parts side by side."""
 
     def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, arrivals: _Arrivals,
                  stages: int):
@@ -723,7 +616,7 @@ class _Fold:
         return found
 
     def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
-        """Where the block with this rank stores what it has of a row."""
+        """Where the block of this rank stores what it has of a row."""
         shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
         return make_tensor(self._partials[name].engine, shape, stride)[_, row, rank]
 
@@ -732,14 +625,13 @@ class _Fold:
             self._k.fold_lanes(total(*at), combine, butterfly(self._config.lanes, self._apart))
 
     def _seen(self, name: str, shared: Tensor) -> Tensor:
-        """Of (row, part), all parts of a thread's rows, the same along K: (rows, 1, 1, part)."""
+        """Parts (row, part) of a thread's rows, the same along K: (rows, 1, 1, part)."""
         rows, part = shared.layout
         everywhere = make_layout(rows, Layout(self._config.threads[1], 0), part)
         mine = self._folder.partition(Tensor(shared.engine, everywhere), self._k.thread)
         return self._k.pin(f"tRs_{name}", mine)
 
     def _part(self, total: Tensor, combine: str) -> _Part:
-        """Fold what the lanes of a warp have."""
         self._in_warps(total, combine)
         k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
         shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
@@ -779,8 +671,7 @@ class _Fold:
         self._k.copy(ELEMENTS, x.seen[..., 0], total)
 
     def to_rows(self, totals: Sequence[Tensor]) -> tuple[IntLike, list[Value]]:
-        """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and
-        the totals."""
+        """For threads of :attr:`has_row`: which row of the block, and its totals."""
         k, found, (row, own) = self._k, self._parts_of(totals, "add"), self._own
         if self._config.cluster > 1:
             with k.when(all_of(self.has_row, equal(own, 0))):
@@ -800,14 +691,12 @@ class _Fold:
 
     @contextmanager
     def _others(self, name: str) -> Iterator[IntLike]:
-        """A loop over blocks of the cluster, whom the threads of a row share."""
         k, cluster, own = self._k, self._config.cluster, self._own[1]
         with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, own + first < cluster)):
             yield own + first
 
     def _from_all(self, x: _Part) -> None:
-        """Store what this block has of each row to all of the cluster, and fold what they have, for
-        the threads that split."""
+        """Store this block's numbers of each row to all of the cluster, and fold theirs."""
         k, cluster, total = self._k, self._config.cluster, x.total
         with self._others("to") as rank:
             k.copy(StoreAsync(rank, self._arrivals.barriers.at(0)), x.part,
@@ -838,28 +727,9 @@ class _Fold:
 
 
 class _Strip:
-    """The rows of a block on their way through shared memory, step by step; every warp loads what
-    it reads itself.
-
-    Steps follow each other in a ring of slots, so many are on their way at first, and one less
-    later. Those that the first pass leaves in the ring begin the second one. Where there are
-    others, it loads them again, into the slots that it leaves.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    config : SplitOperand
-        How the operand is split.
-    depth : int
-        Its extent K.
-    rank : int
-        Of the block in its cluster.
-    source, exists
-        What this thread loads of the operand, step by step, and which elements of that exist.
-    fragment : Tensor
-        The place of the elements of a step.
-    """
+    """The rows of a block on their way through shared memory; a warp loads what it reads."""
+    # Steps follow each other in a ring of slots. Those that the first pass leaves there begin the
+    # second one, which loads the others again, into the slots that it leaves.
 
     def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, rank: IntLike,
                  source: Tensor, exists: Guard, fragment: Tensor):
@@ -900,7 +770,7 @@ class _Strip:
         k.commit()
 
     def _arrived(self, pending: int) -> None:
-        """Wait until only so many groups of copies are on their way."""
+        """Wait until at most ``pending`` groups of copies are on their way."""
         self._k.wait(pending)
         if self._exchanged:
             self._k.warp_barrier()

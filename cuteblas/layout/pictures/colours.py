@@ -18,8 +18,7 @@ def _mix(a: tuple[int, ...], b: tuple[int, ...], share: float) -> str:
 
 
 def by_position(position: int, count: int) -> str:
-    """The colour of the smallest (0) to the largest (``count - 1``) value: yellow, green, blue,
-    violet."""
+    """The colour of the smallest (0) to the largest value: yellow, green, blue, violet."""
     at = position / max(1, count - 1) * (len(_SCALE) - 1)
     k = min(int(at), len(_SCALE) - 2)
     return _mix(_SCALE[k], _SCALE[k + 1], at - k)
@@ -31,5 +30,4 @@ def by_thread(thread: int) -> str:
 
 
 def by_bank(bank: int, banks: int) -> str:
-    """A place on the colour wheel."""
     return "#" + "".join(f"{round(255 * x):02x}" for x in hls_to_rgb(bank / banks, 0.8, 0.75))

@@ -84,8 +84,7 @@ def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure
 
 
 def _places(values: list) -> dict[Any, int]:
-    """The rank of every value among the different ones; coordinates and symbols have the order in
-    which they appear."""
+    """The rank of every value; coordinates and symbols have the order in which they appear."""
     distinct = dict.fromkeys(values)
     return {value: i for i, value in enumerate(sorted(distinct)
                                                if all(isinstance(v, int) for v in distinct)
@@ -153,7 +152,6 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
 # -- thread-value layouts --------------------------------------------------------------------------
 def _tv_grid(title: str, tv: Any, tile: tuple[int, int],
              turned: bool = False) -> Grid:
-    """The grid of a thread-value layout."""
     held = tv_owners(tv, tile[0] * tile[1])
 
     def cell(r: int, c: int) -> Cell:
@@ -303,8 +301,7 @@ def draw(x: Any) -> Figure:
 
 
 def notebook_svg(x: Any) -> str | None:
-    """What a notebook displays for a layout or tensor; None, so that its text is displayed, where
-    there is nothing to draw."""
+    """What a notebook displays for a layout or tensor; None where there is nothing to draw."""
     try:
         return layout_picture(x, most=_NOTEBOOK).svg()
     except LayoutError:

@@ -14,7 +14,6 @@ _COLOURS = {"cell": "black", "axis": "black!60", "warning": "red!75!black", "tit
 
 
 def render(scene: Scene) -> str:
-    """The LaTeX document of a figure."""
     colours = {
         colour: f"c{i}"
         for i, colour in enumerate(

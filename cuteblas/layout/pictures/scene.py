@@ -1,7 +1,4 @@
-"""A figure as rectangles, lines and labels with coordinates, which both output formats draw.
-
-Lengths are in pixels of 1/96 inch, y grows downwards, and text is monospaced.
-"""
+"""A figure as rectangles, lines and labels, in pixels of 1/96 inch; y grows downwards."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ Anchor = Literal["start", "middle", "end"]
 
 @dataclass(frozen=True)
 class Rectangle:
-    """A filled rectangle."""
-
     x: float
     y: float
     width: float
@@ -35,8 +30,6 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Rule:
-    """A line of the given thickness."""
-
     x1: float
     y1: float
     x2: float
@@ -58,8 +51,6 @@ class Label:
 
 @dataclass
 class Scene:
-    """Everything that is drawn, in the order of drawing, and the size of the page."""
-
     title: str
     width: float = 0
     height: float = 0
@@ -87,8 +78,7 @@ def _spans(grid: Grid, width: float, height: float) -> tuple[_Span, _Span]:
 
 
 def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequence[str]) -> Scene:
-    """Place everything: cells are of one size throughout, so that the grids of a row or column line
-    up."""
+    """Place everything; cells are of one size, so that grids of a row or column line up."""
     grids = [grid for row in panels for grid in row if grid is not None]
     cells = [cell for grid in grids for row in grid.cells for cell in row]
     height = max((len(cell.lines) for cell in cells), default=1) * _LINE + 2 * _PAD
@@ -138,7 +128,6 @@ def _columns(grid: Grid) -> int:
 
 
 def _largest(spans: list[_Span]) -> _Span:
-    """The largest space of grids in a row or a column."""
     return tuple(map(max, zip(*spans, strict=True))) if spans else (0, 0, 0)
 
 

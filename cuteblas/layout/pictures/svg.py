@@ -1,9 +1,4 @@
-"""Figures as SVG: one self-contained file, with its own background so that it can be read on any
-page.
-
-The background and the labels follow the reader's light or dark theme; cells are light in both, with
-dark text.
-"""
+"""Figures as SVG, in one file; background and labels follow the reader's light or dark theme."""
 
 from __future__ import annotations
 
@@ -24,7 +19,6 @@ _BASELINE = 0.35                               # of the font size, from the midd
 
 
 def render(scene: Scene) -> str:
-    """The SVG document of a figure."""
     w, h = _number(scene.width), _number(scene.height)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img">',

@@ -1,10 +1,9 @@
-"""What a copy by one of its kernels is expected to take: one model for all of them.
+"""The expected time of a copy, by one model for all of its kernels.
 
-A block reads its part of every mode, and writes it, in passes: in one each thread moves one word.
-Three things take time, and the longest counts: sectors of memory, at the bandwidth of a device copy
-or of L2; instructions, at the rate of a multiprocessor that has the most blocks; and latency, of as
-many rounds as blocks have to wait for room on a multiprocessor (Little's law). A first block waits
-for its latency in any case.
+Blocks move their part in passes of a word a thread. The longest counts of: sectors at the
+bandwidth of a device copy or of L2; instructions of the busiest multiprocessor; and latency, for
+as many rounds as blocks wait for room (Little's law). A first block waits for its latency in any
+case.
 """
 
 from __future__ import annotations
@@ -33,27 +32,9 @@ _COVERING = 2                        # that are read for one
 
 
 class CopyWork(NamedTuple):
-    """What a kernel does for a copy.
-
-    Attributes
-    ----------
-    parts : str
-        What blocks move: ``"box"`` or ``"tile"``.
-    read, written : float
-        Bytes of elements.
-    others_read, others_written : float
-        Bytes of other elements in the sectors that blocks touch, for each byte that they read and
-        write.
-    runs_read, runs_written : float
-        Runs of all blocks.
-    latencies, blocks, warps : float
-        How often blocks wait for room on a multiprocessor; blocks of the busiest multiprocessor,
-        and their warps.
-    passes, modes : float
-        Words that a thread reads and writes, and modes of which a block computes its coordinates.
-    beside : bool
-        Whether the copy begins while another one ends.
-    """
+    """What a kernel does for a copy. ``others_*``: bytes of other elements in touched sectors, for
+    each byte moved; ``latencies``: how often blocks wait for room; ``blocks`` and ``warps`` of the
+    busiest multiprocessor; ``passes``: words of a thread; ``modes`` of a block's coordinates."""
 
     parts: str
     read: float
@@ -88,7 +69,7 @@ class CopyWork(NamedTuple):
 
 def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int,
             device: DeviceInfo) -> CopyWork:
-    """What a kernel of a configuration does whose blocks have these extents along every mode."""
+    """What a kernel does whose blocks have these extents along every mode."""
     item = permuted.item
     read, written = (prod(m.extent for m in permuted.modes if m.strides[side]) * item
                      for side in (0, 1))

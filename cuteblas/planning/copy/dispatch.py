@@ -59,13 +59,10 @@ _LONG_SQUARE = 1024
 
 
 def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
-    """The same copy with as few modes as possible, and the offsets (elements) of its first element
-    in source and target.
-
-    Modes of extent 1 go; a mode with a negative stride in the target is walked backwards in both;
-    modes are ordered by their stride in the target, smallest first; those that are one mode in
-    both merge (CuTe's ``coalesce`` on the pair of layouts).
-    """
+    """The copy with as few modes as possible, and offsets (elements) of its first element."""
+    # Modes of extent 1 go; one with a negative stride in the target is walked backwards in both;
+    # modes are ordered by stride in the target; those that are one mode in both merge (CuTe's
+    # ``coalesce`` on the pair of layouts).
     modes, src_offset, dst_offset = [], 0, 0
     for n, s, d in zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True):
         if d < 0:
@@ -77,7 +74,7 @@ def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
 
 @dataclass(frozen=True)
 class CopyKernel(Alternative):
-    """One of the kernels that could make a copy: its configuration, and how many blocks it has."""
+    """One of the kernels that could make a copy."""
 
     config: CopyConfigs = field(kw_only=True)
     blocks: int = field(kw_only=True)
@@ -86,8 +83,7 @@ class CopyKernel(Alternative):
 
 @dataclass(frozen=True)
 class _Copy(Permuted):
-    """A copy with as few modes as possible, of elements as wide as possible, and the offsets
-    (elements) of the first element in source and target."""
+    """A copy with as few modes, and elements as wide, as possible; ``offsets`` are in elements."""
 
     problem: CopyProblem
     device: DeviceInfo
@@ -96,7 +92,6 @@ class _Copy(Permuted):
     @classmethod
     def of(cls, problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...],
            offsets: Pair) -> _Copy:
-        """The copy of a problem whose modes are these."""
         # Arrays of which 16 bytes divide the address begin where sectors do: allocations are
         # aligned to 512.
         source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * problem.itemsize)
@@ -106,19 +101,15 @@ class _Copy(Permuted):
         return cls(modes, problem.itemsize, (source, target), problem, device, offsets)
 
     def vector_bytes(self, side: int, q: int, most: int = VECTOR_BYTES) -> int:
-        """Bytes, ``most`` or less, that threads can move at a time along a mode with stride 1 in
-        the source (0) or the target (1).
-        """
+        """Bytes that threads move at a time along a stride of 1 in source (0) or target (1)."""
         return self.vector(side, self.modes[q].extent,
                            [m.strides[side] for m in self.others(q)], most) * self.item
 
     def others(self, *tiled: int) -> list[Mode]:
-        """The modes but some."""
         return [m for q, m in enumerate(self.modes) if q not in tiled]
 
     def wider(self) -> _Copy | None:
-        """The same of wider elements, if those of the first mode are one of these and others are
-        transposed."""
+        """This copy with wider elements, if the first mode is one and others are transposed."""
         first, *others = self.modes
         n, nbytes = first.extent, first.extent * self.item
         alignments = self.problem.src_alignment, self.problem.dst_alignment
@@ -133,9 +124,7 @@ class _Copy(Permuted):
 
     def tiles(self, config: TileConfigs, q: int, reason: str,
               beyond: Pair = (0, 0)) -> CopyKernel:
-        """The kernel whose tiles lie along the first mode and mode ``q``, if that is another one.
-        Addresses lie so many elements beyond them: predicates stop threads, not addresses.
-        """
+        """The kernel with tiles along the first mode and ``q``; addresses reach ``beyond``."""
         reached, batch = dict(zip((q, 0), beyond[::-1], strict=True)), self.others(0, q)
         wide = is_wide([replace(m, extent=m.extent + reached.get(i, 0))
                         for i, m in enumerate(self.modes)])
@@ -159,11 +148,7 @@ class _Copy(Permuted):
     def kernel(self, config: CopyConfigs, counted: Sequence[tuple[str, Mode]],
                batch: Sequence[Mode], extents: Sequence[int],
                blocks: int, reason: str) -> CopyKernel:
-        """A kernel of so many blocks that each have these extents along every mode.
-
-        ``counted`` are the modes that it does not take for batch modes, by the names of their
-        extents.
-        """
+        """A kernel of blocks of these extents; ``counted`` modes are not batch modes."""
         work = work_of(self, config, extents, blocks, self.device)
         family, name = _family_and_name(config)
 
@@ -194,7 +179,6 @@ def _by_words(mode: Mode, elements: int) -> Mode:
 
 
 def _family_and_name(config: CopyConfigs) -> tuple[str, str]:
-    """A kernel's family, and what distinguishes it there."""
     if isinstance(config, RearrangeConfig):
         return config.family, f"RearrangeConfig of boxes {'x'.join(map(str, config.box))}"
     if isinstance(config, CopyConfig):
@@ -247,8 +231,7 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
 
 
 def copy_choice(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
-    """The first of :func:`copy_alternatives` with the least estimate, of those that a variant
-    allows."""
+    """The first alternative of the least estimate, of those that a variant allows."""
     possible = copy_alternatives(problem, device)
     choices = [alternative for alternative in possible
                if problem.variant in (None, alternative.family)]
@@ -260,7 +243,7 @@ def copy_choice(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
 
 
 def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKernel]:
-    """The kernels among which planning chooses: the one for the kind of rows, and boxes."""
+    """The kernel for the kind of rows, and boxes."""
     if problem.in_place:
         return [_in_place(problem, device)]
     modes, source, target = canonical_modes(problem)
@@ -273,15 +256,13 @@ def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKern
 
 
 def is_wide(modes: Sequence[Mode]) -> bool:
-    """Whether offsets need 64 bits."""
     return any(sum((m.extent - 1) * abs(m.strides[side]) for m in modes) >= NARROW_SPAN
                for side in (0, 1))
 
 
 # -- boxes ----------------------------------------------------------------------------------------
 def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
-    """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the
-    source."""
+    """Whether boxes compete with tiles; mode ``j`` has the smallest stride in the source."""
     modes, config, elements = copy.modes, tiles.config, prod(m.extent for m in copy.modes)
     first, last = modes[0], modes[j]
     if len(modes) == 1 or elements * copy.item < _BOXED_FROM:
@@ -298,7 +279,6 @@ def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
 
 
 def _boxes(copy: _Copy) -> list[CopyKernel]:
-    """A permutation by boxes: the few with the least cost, of those that are small enough."""
     every = (_box(copy, found) for found in boxes_of(copy, copy.device, _BOXES))
     return [kernel for kernel in every if kernel.blocks <= _MOST_BLOCKS]
 
@@ -353,11 +333,8 @@ def _ragged_copy(copy: _Copy, q: int, rows: int) -> CopyKernel:
 # -- transposes -----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Tiling:
-    """How transposes of one element size are cut up: the tile along (J, I) in elements, the
-    threads of a block, the tiles along J that run together (0: all), each strip of them along all
-    of I before the next, the blocks of which a multiprocessor has to hold the registers, and the
-    bytes that a thread reads at once.
-    """
+    """How transposes of one element size are cut up: ``tile`` is (J, I) in elements; ``group``
+    tiles along J run together (0: all), along all of I."""
 
     tile: tuple[int, int]
     threads: int = 256
@@ -367,9 +344,7 @@ class _Tiling:
 
 
 def _read_bytes(item: int) -> int:
-    """Bytes that a thread reads at once, so that elements packed in registers become 16 bytes to
-    put into shared memory.
-    """
+    """Bytes that a thread reads at once, to put 16 bytes of packed elements into shared memory."""
     return min(VECTOR_BYTES, _WORD * item)
 
 
@@ -395,17 +370,13 @@ def _usual_tiling(item: int) -> _Tiling:
 
 
 def _ragged_tiling(item: int) -> _Tiling:
-    """The tiling where rows begin anywhere: they are read by words, and the target's rows are cut
-    among blocks.
-    """
+    """The tiling where rows begin anywhere: they are read by words, and cut among blocks."""
     tile = 128 if item == 1 else 64, min(128, 512 // item)
     return _Tiling(tile, group=8 if item == 2 else 1, min_blocks={1: 1, 2: 5}.get(item, 4))
 
 
 def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, int]:
-    """Bytes of a word of shared memory, of a read and of a write, where so many could be read and
-    written.
-    """
+    """Bytes of a word of shared memory, of a read and of a write, up to ``load``, ``store``."""
     if ragged:
         return max(item, _WORD), max(item, _WORD), VECTOR_BYTES
     if item < _WORD <= min(load, store):
@@ -416,9 +387,7 @@ def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, in
 
 
 def _transpose(copy: _Copy, j: int) -> CopyKernel:
-    """A permutation whose target runs along the first mode, if along any, and whose source along
-    mode ``j``.
-    """
+    """A permutation whose target runs along the first mode and whose source along mode ``j``."""
     item, mode_i, mode_j, others = copy.item, copy.modes[0], copy.modes[j], copy.others(0, j)
     if (rows := _rows_without_gaps(item, mode_i, mode_j)):
         return _from_short_rows(copy, j) if rows == "source" else _to_short_rows(copy, j)
@@ -455,8 +424,7 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
 
 
 def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
-    """Whether short rows of the source or of the target follow each other without gaps, for which
-    there are kernels."""
+    """Whether short rows of the source or target have no gaps, as kernels for them need."""
     rows, columns = mode_i.extent, mode_j.extent
     if item not in _SHORT_ROWS_WORDS or mode_i.dst != 1 or rows * columns * item < _SMALL_MATRIX:
         return ""
@@ -466,7 +434,6 @@ def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "so
 
 
 def _twos(n: int) -> int:
-    """How often 2 divides an integer."""
     return (n & -n).bit_length() - 1
 
 
@@ -475,16 +442,13 @@ def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
     most, longest = _SHORT_ROWS_WORDS[item]
 
     def shape(along_i: int) -> ShortRowsConfig:
-        """The kernel with so many threads along I."""
         along_j, words_i = _SHORT_ROWS_THREADS // along_i, -(-rows // along_i)
         words = max(1, min(most // words_i, -(-columns // (along_j * max(1, _WORD // item)))))
         return ShortRowsConfig(item, (along_j, along_i), (words, words_i), _twos(rows),
                                min_blocks=1 if item < _WORD else 5)
 
     def cost(config: ShortRowsConfig) -> tuple[bool, int]:
-        """Whether a thread has too many words along I, and the elements that fit into all
-        blocks.
-        """
+        """Whether a thread has too many words along I, and elements that fit into all blocks."""
         (width, height), words_i = config.tile, config.words[1]
         return words_i > longest, -(-columns // width) * width * height
 
@@ -500,9 +464,7 @@ def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
 
 
 def _from_short_rows(copy: _Copy, j: int) -> CopyKernel:
-    """Blocks of a matrix have as many rows each; few blocks are smaller, with more of their
-    threads along J.
-    """
+    """Blocks with equal rows; few blocks are smaller, with more of their threads along J."""
     item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
     most, packed = 12 if item < _WORD else 8, max(1, _WORD // item)
     batch = prod(m.extent for m in copy.others(0, j))
@@ -545,9 +507,7 @@ _RAGGED_SQUARES = {1: _Tiling((128, 128), min_blocks=5), 2: _Tiling((64, 64)),
 
 
 def _square_tiling(item: int, split: bool) -> _Tiling:
-    """The tiling where vectors are aligned; ``split`` where rows begin in the midst of a sector,
-    or of a line.
-    """
+    """The tiling of aligned vectors; ``split`` where rows begin inside of a sector or line."""
     side = min(128, 256 // item) * (2 if split and item >= 8 else 1)
     return _Tiling((side, side), group=1 if split and item > 1 else 0,
                    min_blocks=5 if item == 4 or (split and item == VECTOR_BYTES) else 1)
@@ -561,10 +521,8 @@ def _ragged_square_tiling(item: int, device: DeviceInfo) -> _Tiling:
 
 
 def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]] | None:
-    """The transposition that a permutation in place amounts to: the extent of the square matrices,
-    their strides (the smaller one first) and the batch modes. ``None`` if it is none, or if nothing
-    moves.
-    """
+    """A permutation in place as a transposition: extent, strides (smaller first) and batch modes;
+    ``None`` if it is none, or if nothing moves."""
     modes = [Mode(*mode) for mode in merged(tuple(zip(problem.shape, problem.src_strides,
                                                       problem.dst_strides, strict=True)))]
     moving = [mode for mode in modes if mode.src != mode.dst and mode.extent > 1]

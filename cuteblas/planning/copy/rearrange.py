@@ -1,8 +1,7 @@
 """The boxes that a permutation is divided into, ranked by counted cost.
 
-Candidates are boxes whose runs have so many bytes in the source and so many in the target. The cost
-of each is the sectors of memory that it touches, the instructions of its threads, and the part of a
-box's latency that other boxes do not hide.
+Candidates have runs of so many bytes in source and target. A cost has the sectors that a box
+touches, its threads' instructions, and the part of its latency that other boxes do not hide.
 """
 
 from __future__ import annotations
@@ -54,17 +53,8 @@ _PART_READ, _PART_WRITTEN, _RUN, _BOTH = 0.4, 1.0, 6.0, 0.1
 
 @dataclass(frozen=True)
 class Permuted:
-    """A permutation to cut into boxes.
-
-    Attributes
-    ----------
-    modes : tuple of Mode
-        With the smallest stride in the target first.
-    item : int
-        Bytes of an element.
-    alignments : (int, int)
-        Bytes that divide the address of the first element, in the source and in the target.
-    """
+    """A permutation to cut into boxes: modes by stride in the target; ``alignments`` are bytes
+    that divide the first element's address in source and target."""
 
     modes: tuple[Mode, ...]
     item: int
@@ -72,26 +62,22 @@ class Permuted:
 
     @cached_property
     def orders(self) -> tuple[list[int], list[int]]:
-        """Modes with the smallest stride first, in the source and in the target."""
+        """Modes by stride, in the source and in the target."""
         every = range(len(self.modes))
         return sorted(every, key=lambda q: (self.modes[q].src == 0, abs(self.modes[q].src),
                                             q)), list(every)
 
     def stride(self, side: int, q: int) -> int:
-        """The stride of a mode in the source (0) or in the target (1)."""
         return self.modes[q].strides[side]
 
     def vector(self, side: int, extent: int, strides: Iterable[int],
                most: int = VECTOR_BYTES) -> int:
-        """Elements of the widest vector of a side, at most so many bytes, that its address, this
-        extent and the other strides allow.
-        """
+        """Elements of the widest vector of a side that its address, extent and strides allow."""
         return gcd(max(1, most // self.item), max(1, self.alignments[side] // self.item), extent,
                    *strides)
 
     def spans(self, side: int, extents: Sequence[int]) -> Pair:
-        """Elements of a box that no sector of other elements separates in memory, and how many it
-        is from the first to the last."""
+        """Elements of a box that no foreign sector separates, and its reach from first to last."""
         elements, span = 1, 1
         for q in self.orders[side]:
             step = abs(self.stride(side, q))
@@ -103,9 +89,8 @@ class Permuted:
         return elements, span
 
     def run(self, side: int, extents: Sequence[int], *, backwards: bool = False) -> list[int]:
-        """The modes of a box that make up its runs on a side: all but the last are whole. Modes
-        that are walked backwards are none, unless that does not matter.
-        """
+        """The modes of a box that make up its runs, all but the last whole; without modes that are
+        walked ``backwards``, unless that does not matter."""
         found, at = [], 1
         for q in self.orders[side]:
             step = self.stride(side, q)
@@ -131,22 +116,7 @@ class Permuted:
 
 @dataclass(frozen=True)
 class Boxes:
-    """How a permutation is cut into boxes.
-
-    Attributes
-    ----------
-    config : RearrangeConfig
-        What the kernel is specialised on, but for the width of offsets, and without gaps in shared
-        memory: see :func:`laid_out`.
-    extents : tuple of int
-        Those of a box along every mode of the permutation.
-    spanned : tuple of int
-        The modes of the permutation that a box spans, those of its extents.
-    batch : tuple of int
-        The other modes, in the order of batch modes.
-    touched : float
-        Bytes of the sectors that boxes touch, as a multiple of the bytes that they move.
-    """
+    """How a permutation is cut into boxes; ``touched`` is sectors' bytes over moved bytes."""
 
     config: RearrangeConfig
     extents: Ints
@@ -156,14 +126,13 @@ class Boxes:
 
 
 def boxes_of(permuted: Permuted, device: DeviceInfo, most: int = 1) -> list[Boxes]:
-    """That many boxes of the least cost, or all that are small enough, the cheapest first."""
+    """The ``most`` boxes of the least cost, cheapest first, or all that are small enough."""
     ranked = sorted(sorted(_candidates(permuted)),
                     key=lambda each: _seconds(permuted, each, device))
     return [_boxes(permuted, extents) for extents in ranked[:most]]
 
 
 def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
-    """What moves boxes of these extents."""
     modes, item = permuted.modes, permuted.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
     box = tuple(extents[q] for q in spanned)
@@ -199,7 +168,6 @@ def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
 
 # -- candidates ------------------------------------------------------------------------------------
 def _candidates(permuted: Permuted) -> set[Ints]:
-    """Extents of boxes to choose from."""
     item, found = permuted.item, set()
     for source in _reaching(permuted, 0):
         for target in _reaching(permuted, 1):
@@ -212,9 +180,7 @@ def _candidates(permuted: Permuted) -> set[Ints]:
 
 
 def _reaching(permuted: Permuted, side: int) -> set[Ints]:
-    """Extents whose runs on a side have so many bytes, as far as modes follow each other: the last
-    mode in equal parts, of whole sectors if they can be.
-    """
+    """Extents whose runs have so many bytes, the last mode in equal parts, maybe of sectors."""
     found = set()
     for reach in _RUN_BYTES:
         extents, at = [1] * len(permuted.modes), 1
@@ -232,8 +198,7 @@ def _reaching(permuted: Permuted, side: int) -> set[Ints]:
 
 
 def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> Ints:
-    """The same box with more of further modes, those with the smallest strides first, up to so many
-    bytes."""
+    """The box with more of further modes, smallest strides first, up to so many bytes."""
     grown = list(extents)
     for q in (q for pair in zip(*reversed(permuted.orders), strict=True) for q in pair):
         room, extent = size // (prod(grown) * permuted.item), permuted.modes[q].extent
@@ -251,9 +216,8 @@ def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> Ints:
 # -- what they cost --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Runs:
-    """What a box has of a side: bytes of its runs, at multiples of how many bytes of a sector they
-    begin, and bytes that are moved of stretches of memory in which every sector is touched.
-    """
+    """A box's side: bytes of its runs, bytes at multiples of which they begin in a sector, and
+    bytes moved of stretches that touch every sector."""
 
     length: int
     begins: int
@@ -261,14 +225,12 @@ class Runs:
     stretch: int
 
     def touched(self, part: float = 1.0) -> float:
-        """Bytes of sectors for each byte that is moved; sectors of which a part is moved count for
-        so much of the rest."""
+        """Bytes of sectors for each byte moved; the rest of partial sectors counts by ``part``."""
         rest = _SECTOR - self.begins if self.begins < _SECTOR else -self.stretch % _SECTOR
         return 1 + (self.stretch - self.moved + part * rest) / self.moved
 
 
 def runs_of(permuted: Permuted, extents: Sequence[int]) -> list[Runs]:
-    """The runs of a box on both sides."""
     spanned = [permuted.run(side, extents, backwards=True) for side in (0, 1)]
     return [Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run),
                  *(n * permuted.item for n in permuted.spans(side, extents)))
@@ -276,15 +238,13 @@ def runs_of(permuted: Permuted, extents: Sequence[int]) -> list[Runs]:
 
 
 def resident_blocks(threads: int, nbytes: float, registers: float, device: DeviceInfo) -> float:
-    """Blocks that a multiprocessor has room for, of so many threads, bytes of shared memory and
-    registers of a thread for its words; not a whole number where registers are short."""
+    """Blocks that a multiprocessor has room for; a fraction where registers are short."""
     return max(1, min(_RESIDENT_THREADS // threads,
                       device.shared_bytes_per_block // (_BLOCK_BYTES + nbytes),
                       _REGISTERS / threads / (_THREAD_REGISTERS + registers)))
 
 
 def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
-    """The time of a permutation by boxes of these extents."""
     item, elements = permuted.item, prod(extents)
     boxes = prod(-(-m.extent // n) for m, n in zip(permuted.modes, extents, strict=True))
     traffic = words = instructions = 0.0
@@ -320,10 +280,8 @@ def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
 @lru_cache(maxsize=1024)
 def _lanes(words: int, run: Ints, extents: Ints, threads: int, multiple: int,
            for_row: float) -> Pair:
-    """Threads along a run of so many words of these extents, a multiple of some, and along rows of
-    others, of which each costs as so many words: the fewest words for each thread, rather where
-    coordinates are a thread's own and a number.
-    """
+    """Threads along a run, in multiples, and along rows: the fewest words a thread, preferably
+    where coordinates are a thread's own and a number; a row costs as ``for_row`` words."""
     count, at, even = prod(extents), 1, {1}
     for n in extents:
         even |= {at * f for f in divisors(n)}
@@ -352,7 +310,6 @@ def _lanes(words: int, run: Ints, extents: Ints, threads: int, multiple: int,
 
 
 def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
-    """A side with the threads that move it."""
     run, rows = (tuple(box[q] for q in modes) for modes in (side.run_modes, side.row_modes))
     whole = run[:1] and run[0] % side.word == 0 and not side.covering
     of_words = (run[0] // side.word, *run[1:]) if whole else ()
@@ -371,28 +328,23 @@ def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
 
 
 def laid_out(config: RearrangeConfig) -> RearrangeConfig:
-    """The same with a layout in shared memory for which few banks are met twice: takes longer to
-    find than all else of a box."""
+    """The configuration with a layout in shared memory of few conflicts: slow to find."""
     strides = _shared_strides(config.box, config.item, config.source, config.target)
     return replace(config, held=strides)
 
 
 def _shared_strides(box: Ints, item: int, source: BoxSide,
                     target: BoxSide) -> Ints:
-    """Strides of a box in shared memory: neighbours are in different banks.
-
-    They are in the order of one side, so that its words can be those of shared memory; neighbouring
-    lanes of the other side access elements that are a word of its own apart. Modes that those lie
-    along get strides as if each continued the one before, the first an odd number of banks. Of
-    those, of strides without gaps, and of both as multiples of a word, the ones are taken by which
-    fewest lanes meet in a bank and fewest accesses are made; and rather the smaller.
-    """
+    """Strides of a box in shared memory: neighbours are in different banks."""
+    # They are in the order of one side, so that its words can be those of shared memory; the other
+    # side's neighbouring lanes are a word apart. Its modes get strides as if each continued the
+    # one before, the first an odd number of banks. Of these, of strides without gaps, and of both
+    # as multiples of a word, those are taken with the fewest conflicts, then accesses, then bytes.
     unit = max(item, _WORD) // item              # elements of a bank, or of an access that is wider
     slots = _BANKS * _WORD // max(item, _WORD)   # of these, before banks repeat
 
     def strides_of(side: BoxSide, other: BoxSide, odd: int, whole: int) -> Ints:
-        """For a first mode of the other side that is this many banks; 0: without gaps. All after
-        the run, or the first mode, are multiples of ``whole``."""
+        """With a first mode of ``odd`` banks (0: no gaps), then multiples of ``whole``."""
         wanted, lanes = {}, 1
         for n, q in enumerate(other.order):
             word = other.word if n == 0 else 1
@@ -421,7 +373,7 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
     small, lanes = item < _WORD, {side: first_words(side) for side in (source, target)}
 
     def accesses(side: BoxSide, strides: Ints) -> float:
-        """Of shared memory, for an element; those of lanes that meet in a bank count each."""
+        """Accesses to shared memory for an element; lanes that meet in a bank count each."""
         words = {sum(c * step for c, step in zip(at, strides, strict=True)) // unit
                  for at in lanes[side]}
         meeting = max(Counter(word % slots for word in words).values())
@@ -451,8 +403,7 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
 
 
 def _raster(permuted: Permuted, extents: Sequence[int]) -> list[int]:
-    """The modes that boxes are counted along: first those that continue runs of the target, then of
-    the source."""
+    """The modes that boxes are counted along: those that continue target runs first."""
     outer = [q for q in permuted.orders[1] if extents[q] < permuted.modes[q].extent]
     first = [next((q for q in order if q in outer), None) for order in reversed(permuted.orders)]
     return sorted(outer, key=lambda q: (first.index(q) if q in first else len(first), q))

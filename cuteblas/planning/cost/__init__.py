@@ -1,10 +1,8 @@
 """The numbers that planners estimate with, and the cards that they were fitted to.
 
-Every time is a sum of clocks of a multiprocessor, bytes at a share of the bandwidth of a device
-copy, and launches; a :class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them. So
-numbers that were fitted on one card stand in for those of another one: its clock, its
-multiprocessors and its bandwidth scale them. ``python -m cuteblas calibrate`` fits them to the card
-at hand. :data:`RANGES` says what each number means, and between which values it is believable.
+Times are clocks of a multiprocessor, bytes at a share of a device copy's bandwidth, and launches;
+a :class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them, so that a card's clock,
+multiprocessors and bandwidth scale another card's numbers. :data:`RANGES` says what is believable.
 """
 
 from __future__ import annotations
@@ -23,31 +21,17 @@ _DEFAULT = "NVIDIA H200"
 _VERSION = 2
 
 Numbers = Mapping[str, Mapping[str, float]]
-"""By family and name."""
 
 
 class CostError(ValueError):
-    """A file of costs cannot be used; the message says why in one sentence."""
+    """A file of costs cannot be used, for this reason."""
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What things cost on a card, by family and name: clocks, shares of a rate, or launches, as the
-    names say.
-
-    Attributes
-    ----------
-    device : str
-        The card's name, as its driver gives it.
-    command : str
-        What made the file.
-    numbers : mapping
-        The numbers by family and name.
-    origin : str
-        The file, or ``"shipped"``.
-    about : mapping
-        Versions, and the regret that was measured.
-    """
+    """What things cost on a card, by family and name: clocks, shares of a rate, or launches.
+    ``origin`` is the file or "shipped", ``command`` what made it, ``about`` has versions and
+    regrets."""
 
     device: str
     command: str
@@ -67,7 +51,6 @@ class Costs:
         return self.numbers[family]
 
     def changed(self, changes: Numbers) -> Costs:
-        """These costs with some numbers changed."""
         numbers = {family: dict(own) for family, own in self.numbers.items()}
         for family, own in changes.items():
             if unknown := own.keys() - numbers[family].keys():
@@ -78,7 +61,6 @@ class Costs:
 
 @cache
 def _shipped() -> dict[str, Costs]:
-    """The files of the package, by the names of cards."""
     found = {}
     for file in Path(__file__).with_name("devices").iterdir():
         if file.suffix == ".json":
@@ -89,7 +71,6 @@ def _shipped() -> dict[str, Costs]:
 
 
 def default_costs() -> Costs:
-    """Those of an H200, which other cards scale."""
     return _shipped()[_DEFAULT]
 
 
@@ -99,16 +80,7 @@ def costs_of(device: str) -> Costs:
 
 
 def costs_from(text: str, name: str) -> Costs:
-    """The costs of a file; what it does not have is an H200's, and what planners do not ask for is
-    left out.
-
-    Parameters
-    ----------
-    text : str
-        Its text.
-    name : str
-        Its name, for messages.
-    """
+    """The costs of a file, completed by an H200's, without numbers that no planner asks for."""
     return _completed(_read(text, name, name), default_costs())
 
 
@@ -141,7 +113,6 @@ def _completed(costs: Costs, default: Costs) -> Costs:
 
 
 def written(costs: Costs) -> str:
-    """The text of a file."""
     numbers = {family: {name: float(f"{x:.6g}") for name, x in own.items()}
                for family, own in costs.numbers.items()}
     return json.dumps({"version": _VERSION, "device": costs.device, "command": costs.command,

@@ -1,8 +1,7 @@
-"""Fitting a card's numbers to measured times, and what their choices cost beside the best.
+"""Fitting a card's numbers to measured times, and the regret of their choices.
 
-First least squares of logarithms, by Gauss-Newton steps with damping (Levenberg and Marquardt):
-errors count the more, the nearer a plan is to the best of its problem. Then a random search for
-numbers that choose better among all plans. Numbers stay within what is believable.
+Least squares of logarithms (Levenberg and Marquardt), in which errors near the best plan of a
+problem count more; then a random search for numbers that choose better among all plans.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from ..problem import DeviceInfo
 from . import RANGES, Costs
 from .work import Work
 
-__all__ = ["Measured", "Regret", "fit", "regrets"]
-
 _ROUNDS, _STEP = 30, 1e-3
 _FAR = 0.25                # an error of a logarithm from which it counts less than its square
 _HELD = 0.05               # of an error of 1: what it costs to move a number by a factor of e
@@ -34,21 +31,7 @@ _UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0
 
 @dataclass
 class Measured:
-    """A problem and the times of some of the plans among which planning chooses.
-
-    Attributes
-    ----------
-    name : str
-        The problem, for people.
-    choice : callable
-        Planning's choice for a device.
-    alternatives : list of Alternative
-        The plans.
-    seconds : list of float
-        What each took.
-    all : sequence of Alternative
-        Those that were not measured too.
-    """
+    """A problem and times of some of its plans; ``all`` has those not measured too."""
 
     name: str
     choice: Callable[[DeviceInfo], Alternative]
@@ -58,37 +41,28 @@ class Measured:
 
     @property
     def best(self) -> float:
-        """The least of the times."""
         return min(self.seconds)
 
     @property
     def others(self) -> list[Alternative]:
-        """Plans that were not measured."""
         known = set(map(str, self.alternatives))
         return [each for each in self.all if str(each) not in known]
 
     @property
     def fastest(self) -> Alternative:
-        """The plan that took it."""
         return self.alternatives[self.seconds.index(self.best)]
 
     def add(self, alternative: Alternative, seconds: float) -> None:
-        """Note a time."""
         self.alternatives.append(alternative)
         self.seconds.append(seconds)
 
     def taken(self, alternative: Alternative) -> float | None:
-        """What a plan took, if it was measured."""
         return next((x for each, x in zip(self.alternatives, self.seconds, strict=True)
                      if str(each) == str(alternative)), None)
 
 
 class Regret(NamedTuple):
-    """How much longer planning's choice took than the best plan that was measured: 0 if it is that
-    one.
-
-    ``regret`` is ``None`` if the choice was not measured.
-    """
+    """How much longer the choice took than the best measured plan; ``None`` if not measured."""
 
     name: str
     choice: Alternative
@@ -96,7 +70,6 @@ class Regret(NamedTuple):
 
 
 def regrets(problems: Sequence[Measured], device: DeviceInfo) -> Iterator[Regret]:
-    """The regret of each problem by the numbers of a device."""
     for problem in problems:
         choice = problem.choice(device)
         seconds = problem.taken(choice)
@@ -104,27 +77,19 @@ def regrets(problems: Sequence[Measured], device: DeviceInfo) -> Iterator[Regret
 
 
 def fit(problems: Sequence[Measured], device: DeviceInfo, tries: int = _TRIES) -> Costs:
-    """The numbers with which estimates come nearest to measured times, and choices to the best.
-
-    Parameters
-    ----------
-    problems : sequence of Measured
-        The times.
-    device : DeviceInfo
-        Where they were taken; the fit begins with its numbers.
-    tries : int
-        Random steps of the search.
-    """
-    everything = _Estimates(problems, device)
+    """The numbers whose estimates are nearest to times, and choices to the best plans."""
+    plans = [_Plan(index, plan, seconds, problem.best) for index, problem in enumerate(problems)
+             for plan, seconds in (*zip(problem.alternatives, problem.seconds, strict=True),
+                                   *((plan, np.nan) for plan in problem.others))]
     start = _clipped(np.log([device.fitted[family][name] for family, name in _NUMBERS]))
-    at = _least_squares(everything, start)
+    at = _least_squares(_Estimates([x for x in plans if np.isfinite(x.seconds)], device), start)
     for copies in (False, True):
         numbers = [i for i, (family, _name) in enumerate(_NUMBERS) if (family == "copy") == copies]
-        if len(rows := np.flatnonzero(everything.copies == copies)):
+        if own := [x for x in plans if isinstance(x.alternative.works[-1], Work) != copies]:
             other = at.copy()
             other[numbers] = start[numbers]
-            at = _better_choices(everything.of(rows), (at, other), np.array(numbers), tries)
-    return everything.costs(at)
+            at = _better_choices(_Estimates(own, device), (at, other), numbers, tries)
+    return _costs(device, at)
 
 
 _NUMBERS = [(family, name) for family, own in RANGES.items() for name in own]
@@ -135,66 +100,52 @@ def _clipped(at: np.ndarray) -> np.ndarray:
     return np.clip(at, _LEAST, _LARGEST)
 
 
-class _Group(NamedTuple):
-    """Alternatives whose counts have the same kinds, as arrays, and the problems that they belong
-    to."""
+def _costs(device: DeviceInfo, at: np.ndarray) -> Costs:
+    """The numbers of these logarithms."""
+    changes: dict[str, dict[str, float]] = defaultdict(dict)
+    for (family, name), x in zip(_NUMBERS, at, strict=True):
+        changes[family][name] = float(np.exp(x))
+    return device.fitted.changed(changes)
 
-    work: Any
-    rows: np.ndarray
+
+class _Plan(NamedTuple):
+    """A plan, its problem's index, its time (NaN if not measured), and its problem's least
+    time."""
+
+    problem: int
+    alternative: Alternative
+    seconds: float
+    best: float
 
 
 class _Estimates:
-    """The estimates of all plans as functions of logarithms of numbers: measured plans first, those
-    of a problem together."""
+    """Estimates of plans by logarithms of numbers; plans of a problem follow each other."""
 
-    def __init__(self, problems: Sequence[Measured], device: DeviceInfo):
-        self.device, self.problems = device, problems
-        plans = [(index, plan, seconds) for index, problem in enumerate(problems)
-                 for plan, seconds in (*zip(problem.alternatives, problem.seconds, strict=True),
-                                       *((plan, np.nan) for plan in problem.others))]
-        self.problem = np.array([index for index, _plan, _seconds in plans])
-        self.measured = np.array([seconds for _index, _plan, seconds in plans])
-        self.best = np.array([problem.best for problem in problems])[self.problem]
-        self.copies = np.array([not isinstance(plan.works[-1], Work)
-                                for _index, plan, _seconds in plans])
-        self.floors = np.array([device.seconds(plan.floor) for _index, plan, _seconds in plans])
+    def __init__(self, plans: Sequence[_Plan], device: DeviceInfo):
+        self.plans, self.device = plans, device
+        problems, _plans, seconds, best = zip(*plans, strict=True)
+        self.measured, self.best = np.array(seconds), np.array(best)
+        _problems, self.starts, self.problem = np.unique(problems, True, True)
+        self.floors = np.array([device.seconds(x.alternative.floor) for x in plans])
         counted: dict[tuple, list[tuple[int, Any]]] = defaultdict(list)
-        for row, (_index, plan, _seconds) in enumerate(plans):
-            for work in plan.works:
+        for row, plan in enumerate(plans):
+            for work in plan.alternative.works:
                 words = tuple(x for x in work if isinstance(x, str))  # type: ignore[attr-defined]
                 counted[type(work), words].append((row, work))
-        self._groups = [_Group(_stacked([work for _row, work in own]),
-                               np.array([row for row, _work in own])) for own in counted.values()]
-
-    def of(self, rows: np.ndarray) -> _Estimates:
-        """Those of some plans."""
-        part, new = object.__new__(_Estimates), np.full(len(self.problem), -1)
-        new[rows] = np.arange(len(rows))
-        part.device, part.problems = self.device, self.problems
-        part.problem = np.unique(self.problem[rows], return_inverse=True)[1]
-        part.measured, part.copies = self.measured[rows], self.copies[rows]
-        part.best, part.floors = self.best[rows], self.floors[rows]
-        part._groups = []
-        for work, own in self._groups:
-            kept = new[own] >= 0
-            if kept.any():
-                fields = (x[kept] if isinstance(x, np.ndarray) else x for x in work)
-                part._groups.append(_Group(type(work)(*fields), new[own][kept]))
-        return part
-
-    def costs(self, at: np.ndarray) -> Costs:
-        """The numbers."""
-        changes: dict[str, dict[str, float]] = defaultdict(dict)
-        for (family, name), x in zip(_NUMBERS, at, strict=True):
-            changes[family][name] = float(np.exp(x))
-        return self.device.fitted.changed(changes)
+        # works of the same kinds as arrays, and the plans that they are of
+        self._groups = [(np.array(rows), _stacked(works)) for rows, works in (
+            zip(*own, strict=True) for own in counted.values())]
 
     def seconds(self, at: np.ndarray) -> np.ndarray:
-        """The estimates."""
-        device, found = replace(self.device, costs=self.costs(at)), np.zeros(len(self.problem))
-        for work, rows in self._groups:
+        device = replace(self.device, costs=_costs(self.device, at))
+        found = np.zeros(len(self.plans))
+        for rows, work in self._groups:
             np.add.at(found, rows, work.seconds(device))
         return np.maximum(found, self.floors)
+
+    def least(self, seconds: np.ndarray) -> np.ndarray:
+        """The least of such times of each plan's problem."""
+        return np.minimum.reduceat(seconds, self.starts)[self.problem]
 
 
 def _stacked(works: Sequence[Any]) -> Any:
@@ -203,9 +154,7 @@ def _stacked(works: Sequence[Any]) -> Any:
     return type(works[0])(*(x[0] if isinstance(x[0], str) else np.array(x, float) for x in columns))
 
 
-def _least_squares(everything: _Estimates, start: np.ndarray) -> np.ndarray:
-    """Levenberg and Marquardt's method on logarithms of numbers and times."""
-    estimates = everything.of(np.flatnonzero(np.isfinite(everything.measured)))
+def _least_squares(estimates: _Estimates, start: np.ndarray) -> np.ndarray:
     at, goal, nearness = start.copy(), np.log(estimates.measured), np.minimum(1, estimates.best / estimates.measured)
 
     def error_of(x: np.ndarray) -> np.ndarray:
@@ -240,16 +189,14 @@ def _least_squares(everything: _Estimates, start: np.ndarray) -> np.ndarray:
     return at
 
 
-def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers: np.ndarray,
+def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers: Sequence[int],
                     tries: int) -> np.ndarray:
-    """Some numbers so that choices are nearer to the best plans, by random steps of a few of them
-    at a time."""
-    starts = np.flatnonzero(np.diff(everything.problem, prepend=-1))
-    near = np.zeros(len(everything.problem), bool)
+    """Numbers whose choices are nearer to the best plans, by random steps of a few at a time."""
+    near = np.zeros(len(everything.plans), bool)
     for seconds in map(everything.seconds, begin):
-        near |= seconds <= _NEAR * np.minimum.reduceat(seconds, starts)[everything.problem]
-    estimates = everything.of(np.flatnonzero(near))
-    starts = np.flatnonzero(np.diff(estimates.problem, prepend=-1))
+        near |= seconds <= _NEAR * everything.least(seconds)
+    plans = [plan for plan, is_near in zip(everything.plans, near, strict=True) if is_near]
+    estimates = _Estimates(plans, everything.device)
     measured = np.isfinite(estimates.measured)
     regret = np.where(measured, np.minimum(1, estimates.measured / estimates.best - 1), _UNKNOWN)
     good = measured & (regret < 0.3)
@@ -257,7 +204,7 @@ def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers
 
     def cost(x: np.ndarray) -> float:
         seconds = estimates.seconds(x)
-        chosen = np.flatnonzero(seconds == np.minimum.reduceat(seconds, starts)[estimates.problem])
+        chosen = np.flatnonzero(seconds == estimates.least(seconds))
         chosen = chosen[np.diff(estimates.problem[chosen], prepend=-1) > 0]
         found, unknown = regret[chosen], 1 - float(measured[chosen].mean())
         return float(found.mean() + _PERCENTILE_COUNTS * np.percentile(found, 95) + _ABOVE
@@ -266,8 +213,8 @@ def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers
 
     rng, at = np.random.default_rng(0), min(begin, key=cost)
     least_cost, now = cost(at), estimates.seconds(at)
-    asked = [i for i in numbers if (estimates.seconds(at + _STEP
-                                                      * np.eye(len(at))[i]) != now).any()]
+    steps = _STEP * np.eye(len(at))
+    asked = [i for i in numbers if (estimates.seconds(at + steps[i]) != now).any()]
     for _try in range(tries):
         moved = at.copy()
         some = rng.choice(asked, min(len(asked), int(rng.integers(1, 4))), replace=False)

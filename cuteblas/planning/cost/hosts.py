@@ -1,8 +1,7 @@
-"""What NumPy and the way to a GPU cost on the host, as far as it is decided by that where a call on
-NumPy arrays runs.
+"""What NumPy and the way to a GPU cost on the host of a call.
 
-The numbers that come with the package were measured on the host of an NVIDIA H200, which has 16
-processors; ``python -m cuteblas calibrate`` measures those of the host at hand.
+The shipped numbers are those of an H200's host of 16 processors; ``python -m cuteblas calibrate``
+measures others.
 """
 
 from __future__ import annotations
@@ -14,42 +13,17 @@ from typing import Any, ClassVar
 
 from . import CostError
 
-__all__ = ["HOST", "HostCosts", "host_costs_from"]
-
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class HostCosts:
-    """Rates of one processor, unless said otherwise.
-
-    Attributes
-    ----------
-    multiplications : mapping of str to float
-        That the host does in a second, by the type of the product.
-    gpu_multiplications : mapping of str to float
-        Of the GPU.
-    product_bytes : float
-        That are read and written in a second in products that wait for memory.
-    copied_bytes : float
-        Of an array that NumPy copies in its order in a second, by one processor however many there
-        are.
-    transposed_bytes : float
-        Of an array that is copied in another order in a second, on the host.
-    packed_bytes : float
-        That a thread moves into or out of pinned memory.
-    link_bytes : float
-        That the link moves one way at most, with pinned memory at both ends.
-    call, replayed : float
-        Seconds that a call takes which moves next to nothing, and one like it that is replayed on
-        operands that stay.
-    shared_bytes : float
-        That the host moves in a second to and from several GPUs together.
-    each_device : float
-        Seconds that each GPU costs of several: its thread, and copies that begin.
-    few_bytes : int
-        Of an array whose copy by the driver takes less than threads and events, on any host.
-    """
+    """Rates of one processor in a second, unless said otherwise."""
+    # Bytes: ``product_bytes`` of products that wait for memory; ``copied_bytes`` by NumPy on one
+    # processor; ``transposed_bytes`` on the host; ``packed_bytes`` by a thread to or from pinned
+    # memory; ``link_bytes`` one way at most; ``shared_bytes`` to and from several GPUs together.
+    # Seconds: ``call`` that moves nothing, one ``replayed`` on operands that stay, ``each_device``
+    # of several. ``few_bytes`` move faster by the driver than by threads.
 
     multiplications: Mapping[str, float]
     gpu_multiplications: Mapping[str, float]
@@ -65,13 +39,12 @@ class HostCosts:
     few_bytes: ClassVar[int] = 1 << 16
 
     def changed(self, changes: Mapping[str, Any]) -> HostCosts:
-        """The same with some numbers changed; of types, those that are named."""
+        """These costs with some numbers changed; of types, those that are named."""
         merged: dict[str, Any] = {name: {**getattr(self, name), **x} if isinstance(x, Mapping)
                                   else x for name, x in changes.items()}
         return replace(self, **merged)
 
     def written(self, command: str, processors: int) -> str:
-        """The text of a file."""
         def short(x: float) -> float:
             return float(f"{x:.4g}")
 
@@ -85,35 +58,31 @@ class HostCosts:
         return min(self.link_bytes, self.packed_bytes * min(processors, 16) ** 0.7)
 
     def comparison(self, nbytes: float, processors: int) -> float:
-        """The seconds in which the threads that move arrays hash some of them again: three quarters
-        of the processors wait for memory."""
+        """Seconds to hash some bytes again with three quarters of the processors."""
         return nbytes / (self.product_bytes * min(processors, 16) * 0.75)
 
     def host_product(self, dtype: str, products: float, nbytes: float, processors: int) -> float:
-        """The seconds of a sum of products on the host."""
         rate = self.multiplications.get(dtype, min(self.multiplications.values()))
         return products / (rate * processors) + nbytes / (self.product_bytes * processors)
 
     def host_copy(self, nbytes: float, transposed: bool, processors: int) -> float:
-        """The seconds of a copy on the host."""
         return nbytes / (self.transposed_bytes * min(processors, 16) if transposed
                          else self.copied_bytes)
 
     def gpu_product(self, dtype: str, products: float) -> float:
-        """The seconds of a sum of products on the GPU of what is there."""
+        """The seconds of a sum of products of what is on the GPU."""
         return products / self.gpu_multiplications.get(dtype,
                                                        min(self.gpu_multiplications.values()))
 
     def gpu_call(self, dtype: str, products: float, up: float, down: float,
                  processors: int) -> float:
-        """The seconds of a call on the GPU: of the way there and back, where half of the results go
-        while operands arrive, or of its products meanwhile, if these take longer."""
+        """The seconds of a call on the GPU: of both ways, where half of the results go while
+        operands arrive, or of its products if these take longer."""
         return self.call + max((up + down / 2) / self.link(processors),
                                self.gpu_product(dtype, products))
 
     def over_devices(self, alone: float, nbytes: float, count: int) -> float:
-        """The seconds of a call that takes ``alone`` on one GPU, over several: the host moves
-        ``nbytes`` to them and back."""
+        """The seconds of a call that takes ``alone`` on one GPU, over ``count`` of them."""
         if count < 2:
             return alone
         return max(alone / count, nbytes / self.shared_bytes) + count * self.each_device
@@ -129,17 +98,11 @@ HOST = HostCosts(multiplications={"float32": 36e9, "float64": 13.4e9, "complex64
                                       **dict.fromkeys(_INTEGERS, 5e12)}, product_bytes=6.4e9,
                  copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9,
                  call=400e-6, replayed=100e-6, shared_bytes=88e9, each_device=7e-3)
-"""Of the host of an H200."""
+"""The host of an H200."""
 
 
 def host_costs_from(text: str, name: str) -> HostCosts:
-    """The numbers of a file; those that it does not have are the ones that come with the package.
-
-    Parameters
-    ----------
-    text, name : str
-        Its text, and its name for messages.
-    """
+    """The numbers of a file, completed by the shipped ones."""
     try:
         data = json.loads(text)
         numbers, known = dict(data["numbers"]), {field.name for field in fields(HostCosts)}

@@ -1,9 +1,7 @@
-"""What a plan does, counted from its layouts, and the time of it: one estimate for all products and
-reductions.
+"""One estimate for all products and reductions: what a plan does, counted from its layouts.
 
-A family counts clocks of a unit, wavefronts, instructions and bytes. A card's numbers say how much
-of a published rate is reached and how long things wait; none of them belongs to a tile.
-docs/planning.md works through an example.
+A family counts clocks of a unit, wavefronts, instructions and bytes; a card's numbers say which
+share of a published rate is reached, never for a single tile. docs/planning.md has an example.
 """
 
 from __future__ import annotations
@@ -13,9 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ..problem import DeviceInfo
-
-__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "divisions",
-           "memory_seconds", "norm", "on_wgmma", "persistent", "worth"]
 
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
@@ -33,19 +28,16 @@ _NONE = 1e-9                         # of a resource, so that nothing is divided
 
 
 class Counted(Protocol):
-    """What has an expected time by the numbers of a device."""
-
     def seconds(self, device: DeviceInfo) -> float:
         """The expected time."""
 
 
 OF_A_WARP = 40
-"""Clocks in which the instructions of a warp before and after its steps are issued."""
+"""Clocks to issue a warp's instructions before and after its steps."""
 
 
 def norm(power: int, *parts: float) -> float:
-    """The time of what happens at once: longer than the longest part where another one takes nearly
-    as long."""
+    """The time of what happens at once: above the longest part, if others are nearly as long."""
     total = 0.0
     for part in parts:
         total += part**power
@@ -53,34 +45,15 @@ def norm(power: int, *parts: float) -> float:
 
 
 class Work(NamedTuple):
-    """Counted resources: of one tile, where nothing else is said.
-
-    Attributes
-    ----------
-    unit, reads, writes : str
-        The unit that multiplies, how operands come to it, and how C is written.
-    clocks : float
-        Of the unit at its published rate.
-    wavefronts, fetched, instructions, lines : float
-        Clocks of shared memory; wavefronts of loads from global memory into registers; clocks in
-        which instructions are issued; clocks in which TMA asks for lines.
-    gathered, converted, crowded : float
-        Copies of a warp of few elements each; bytes converted in registers; the part of registers
-        above those of an easy tile.
-    tiles, rounds, passes, ahead, beside : float
-        Of the busiest multiprocessor: tiles, how often blocks begin after each other, steps after
-        each other, those of them that are on their way at once, and blocks at once.
-    warps, blocks : float
-        Of a block, infinite where instructions do not wait for each other; of the launch.
-    written, exchanged, apart : float
-        Bytes of C, and of sums that are left and added where K of tiles is divided, of a
-        multiprocessor; tiles that are divided.
-    moved, stored : float
-        Bytes of all operands, once; those of C or its slices that are written while no other block
-        multiplies.
-    launches, added, prepared : float
-        Launches; bytes of slices; bytes that preparing operands reads and writes.
-    """
+    """Counted resources, of one tile where nothing else is said."""
+    # ``clocks`` of the unit; ``wavefronts`` of shared memory, ``fetched`` of loads to registers;
+    # clocks in which ``instructions`` are issued, and TMA asks for ``lines``. ``gathered`` copies
+    # of few elements; bytes ``converted``; registers ``crowded`` above an easy tile's. Of the
+    # busiest multiprocessor: ``tiles``, ``rounds`` of blocks, ``passes`` of steps, steps
+    # ``ahead``, blocks ``beside`` each other, bytes of C ``written``, of sums ``exchanged``, tiles
+    # taken ``apart``. ``warps`` of a block (infinite if instructions do not wait), ``blocks`` of
+    # the launch. ``moved`` are bytes of operands, ``stored`` those of C while no block multiplies;
+    # ``launches``; bytes of slices ``added``, and of operands ``prepared``.
 
     unit: str
     reads: str
@@ -144,8 +117,7 @@ class Work(NamedTuple):
 
 def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int,
                     device: DeviceInfo) -> dict[str, Any]:
-    """How blocks of so many steps follow each other on the busiest multiprocessor, which has so
-    many at once."""
+    """How blocks follow each other on the busiest multiprocessor, ``resident`` at once."""
     tiles = -(-blocks // device.multiprocessors)
     rounds = -(-tiles // resident)
     return {"tiles": tiles, "rounds": rounds, "passes": rounds * max(0, steps - 1),
@@ -155,8 +127,7 @@ def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int,
 
 def on_wgmma(rows: int, columns: int, steps: float, products: int = 1,
              planes: int = 1) -> dict[str, Any]:
-    """What a tile takes of tensor cores, shared memory and TMA, in so many steps with products of
-    so many planes each."""
+    """A tile's counts on tensor cores, shared memory and TMA, of ``products`` of ``planes``."""
     instructions = 1 if columns <= 256 and not (rows == 192 and columns > 192) else 2
     return {"clocks": products * steps * rows * columns / 32,
             "wavefronts": steps * (products * rows / 64 * (64 * instructions + columns) + planes
@@ -166,8 +137,8 @@ def on_wgmma(rows: int, columns: int, steps: float, products: int = 1,
 
 def persistent(count: int, steps: float, divided: int, of_c: tuple[float, float],
                device: DeviceInfo, size: int = 1) -> dict[str, Any]:
-    """What the busiest of blocks that stay, in clusters of a size, does with so many tiles of so
-    many steps, bytes of C and of sums, of which some are divided."""
+    """Counts of the busiest of persistent blocks in clusters of ``size``; ``of_c`` are bytes of C
+    and of sums, and some tiles are ``divided``."""
     most, (nbytes, sums) = device.multiprocessors, of_c
     tiles = count / most if divided else -(-count // (most // size))
     exchanged = sums * (1 + -(-most // divided)) if divided else 0.0
@@ -176,8 +147,8 @@ def persistent(count: int, steps: float, divided: int, of_c: tuple[float, float]
 
 
 def divisions(tiles: int, steps: int, device: DeviceInfo) -> list[int]:
-    """How many tiles may be divided along K: none, those after whole waves, or these and one more
-    wave, where that leaves each block a few of their steps."""
+    """How many tiles may be divided along K: none, those after whole waves, or one wave more,
+    where each block gets a few of their steps."""
     most = device.multiprocessors
     rest = tiles % most
     return [0, *(divided for divided in (rest, rest + most) if rest and divided <= tiles
@@ -185,22 +156,19 @@ def divisions(tiles: int, steps: int, device: DeviceInfo) -> list[int]:
 
 
 def added(slices: int, nbytes: float, launches: int = 1) -> dict[str, Any]:
-    """What slices of so many bytes take beside launches that multiply: to add them, and another
-    launch."""
+    """What slices take beside launches that multiply: to add them, and another launch."""
     return {"launches": launches + (slices > 1), "added": slices * nbytes if slices > 1 else 0.0}
 
 
 def memory_seconds(nbytes: float, device: DeviceInfo) -> float:
-    """The time of bytes that come from where other calls leave them: L2, if it has room for
-    them."""
+    """The time of bytes from where other calls leave them: L2, if it has room."""
     memory = device.fitted["memory"]
     cached = memory["in L2: times the bandwidth"]**(nbytes <= device.l2_bytes)
     return device.seconds(nbytes=nbytes / cached / memory["share of bandwidth"])
 
 
 def worth(work: Any, device: DeviceInfo) -> list[tuple[str, dict[str, float], float]]:
-    """Each resource with its counts, and by how many seconds the estimate would be less without it,
-    the most first."""
+    """Each resource, its counts, and the time without it, the most important first."""
     found = []
     for name, fields in _RESOURCES.items():
         counts = {field: value for field in fields if (value := getattr(work, field, 0.0))}

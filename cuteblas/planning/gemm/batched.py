@@ -1,10 +1,8 @@
-"""Plans on ``gemm_batched``: many small matrices in a block, and how a thread has a part of one, or
-some."""
+"""Plans on ``gemm_batched``: many small matrices in a block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -42,8 +40,6 @@ from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed, with_m
 from .family import Choice, Family, Made, why_not_plain
 from .simt import types
 
-__all__ = ["BATCHED", "plan_batched", "why_not_batched"]
-
 Pads = Pair
 
 _MOST = 64                           # rows and columns of C
@@ -61,7 +57,6 @@ _DEEP = 32               # K from which results of one or two elements are summe
 
 
 def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_batched`` does not compute a problem, or ``None`` if it does."""
     if not p.batch or p.matrices == 1:
         return "there is only one matrix"
     p = _cut(p)
@@ -76,15 +71,13 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _cut(p: GemmProblem) -> GemmProblem:
-    """The problem with rows of C in parts where they are too many, or else columns: so a B that
-    matrices share is read for many rows. Where both are too many, as many parts would be read as
-    there are blocks of C."""
+    """The problem with rows of C in parts where there are too many, else columns: a B that
+    matrices share is read for many rows."""
     return transposed(_cut_rows(transposed(p))) if p.m <= _MOST else _cut_rows(p)
 
 
 def _cut_rows(p: GemmProblem) -> GemmProblem:
-    """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole
-    words: B is the same for them."""
+    """The problem with an innermost batch mode that counts parts of the rows, of whole words."""
     parts = [d for d in divisors(p.m, _MOST) if d >= _LEAST_PART
              and d * p.a.item % _WORD == 0]
     if p.m <= _MOST or not parts:
@@ -105,20 +98,8 @@ def _flat_stride(operand: Operand, batch: tuple[int, ...]) -> int | None:
 
 
 class _Matrices:
-    """A, B or C of a batch.
-
-    Attributes
-    ----------
-    operand, extents : Operand, tuple of int
-        One of its matrices.
-    count, item : int
-        Matrices of the batch, and bytes of an element.
-    order : tuple of int
-        The modes, that of the smallest stride first, with the matrices unless they share the
-        operand; of one element everywhere, the rows.
-    run : int
-        How many of them follow each other without gaps.
-    """
+    """A, B or C of a batch. ``order`` has modes, smallest stride first, with the matrices unless
+    they share the operand; ``run`` of them follow each other without gaps."""
 
     def __init__(self, operand: Operand, extents: Pair, p: GemmProblem):
         self.operand, self.extents, self.count = operand, extents, p.matrices
@@ -148,23 +129,13 @@ class _Matrices:
         return MATRICES not in self.order[:-1]
 
     def along(self, mode: int) -> bool:
-        """Whether a mode is the innermost one."""
         return self.order[0] == mode
 
-    def with_matrices_last(self) -> _Matrices:
-        """This operand with its matrices as the outermost mode, whatever their stride."""
-        found = copy(self)
-        found.order, found.run = (*(q for q in self.order if q != MATRICES), MATRICES), 0
-        return found
-
     def box(self, matrices: int) -> Box:
-        """The extents of a block's part."""
         return *self.extents, matrices
 
     def side(self, matrices: int, pads: Pads = (0, 0), most: int = VECTOR_BYTES) -> BatchedSide:
-        """It with so many elements between rows, and between matrices, in shared memory, and the
-        widest vectors then.
-        """
+        """Its side with these pads in shared memory, and the widest vectors then."""
         box, order, run, operand = self.box(matrices), self.order, self.run, self.operand
         held, step = [0, 0, 0], 1
         for i, q in enumerate(order):
@@ -187,9 +158,7 @@ class _Matrices:
                                        *multiples))
 
     def pads(self, matrices: int, unit: int) -> Iterator[Pads]:
-        """Distances to try between rows, and between matrices, in shared memory: none, or so many
-        elements.
-        """
+        """Pads to try between rows, and between matrices, in shared memory."""
         box, order = self.box(matrices), self.order
         rows = len(order) == 3 and box[order[0]] % unit == 0
         apart = len(order) > 1 and prod(box[q] for q in order[:-1]) % unit == 0
@@ -197,15 +166,14 @@ class _Matrices:
 
 
 def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
-    """Of the lanes of a warp, those of a thread of a matrix along M, N and K, and the matrix."""
+    """For each lane of a warp, its thread of a matrix along M, N and K, and the matrix."""
     (tm, tn), lanes = tile.across, range(min(_WARP, tile.multiplying))
     return [(lane // tn % tm, lane % tn, lane // (tn * tm) % tile.depth,
              lane // (tn * tm * tile.depth)) for lane in lanes]
 
 
 def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> Pair:
-    """Wavefronts in which a warp loads all that it needs of an operand, and how many loads these
-    are."""
+    """Wavefronts, and loads, in which a warp loads all that it needs of an operand."""
     along, inner, each = held
     item, places = x.item, _places(tile)
     if tile.whole:
@@ -225,22 +193,17 @@ def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) 
     return wavefronts(addresses, width * item)[0] * loads, loads
 
 
-def _multiplies_bytes(p: GemmProblem) -> bool:
-    """Whether sums of products of signed bytes in 32 bits are those that are asked for: of as many
-    bits, or exact ones."""
-    types = p.a.dtype, p.b.dtype, p.accumulator
-    return types == ("int8", "int8", "int32") or all(dtype(name).bytes == 1 for name in types)
-
-
 def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator[BatchedTile]:
-    """Ways in which threads share a matrix, or have whole ones, for one matrix in a block."""
+    """How threads share a matrix, or have whole ones, for one matrix in a block."""
     words = max(1, p.sum_bytes // _WORD)
     registers = p.m * p.n * words + sum(prod(x.extents) * max(1, x.item // _WORD) for x in (a, b))
     if registers <= _WORDS and all(x.outermost for x in (a, b, c)):
         group = next(group for group in (1, 2, 4) if group == 4 or not any(
             MATRICES in x.order and group * prod(x.extents) * x.item % _WORD for x in (a, b)))
         yield BatchedTile(group, _WARP, whole=group)
-    in_words = p.k % _QUAD == 0 and _multiplies_bytes(p) and all(
+    # Signed bytes are summed in 32 bits: in as many as are asked for, or of which a byte is.
+    whole = (p.a.dtype, p.b.dtype, p.accumulator) == ("int8", "int8", "int32")
+    in_words = p.k % _QUAD == 0 and (whole or max(a.item, b.item, p.sum_bytes) == 1) and all(
         x.along(1) or (x.along(0) and x.extents[0] % _QUAD == 0) for x in (a, b))
     step = gcd(p.k, max(1, min(4, VECTOR_BYTES // max(a.item, b.item))))
     for each in product((1, 2, 3, 4, 5, 8), repeat=2):
@@ -264,8 +227,7 @@ def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator
 
 
 def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
-    """Instructions that a thread issues, which loads so often from shared memory; those that take
-    two clocks count twice."""
+    """Instructions of a thread; those that take two clocks count twice."""
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     each = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 2 if sums.kind == "b" else 1
     slower = 2 if sums.part.bytes == 8 or sums.is_integer else 1
@@ -280,8 +242,7 @@ def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
 
 
 class _Priced(NamedTuple):
-    """A tile, what its blocks take, all of them and one for each matrix, and distances in shared
-    memory."""
+    """A tile, costs of its block and of each matrix, and pads in shared memory."""
 
     cost: float
     of_matrix: float
@@ -291,9 +252,7 @@ class _Priced(NamedTuple):
 
 def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matrices],
             multiprocessors: int) -> _Priced:
-    """A tile with as many matrices as the threads of a block can have, as fit, and as leave blocks
-    for all multiprocessors.
-    """
+    """A tile with as many matrices as fit, and as leave blocks for all multiprocessors."""
     count, sums = p.matrices, p.sum_bytes
     own = sum(prod(x.extents) * x.item for x in operands if any(x.operand.batch_strides))
     each, bytes_of_one = prod(one.across) * one.depth, max(own, p.m * p.n * sums)
@@ -328,12 +287,11 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
 
 @lru_cache(maxsize=4096)
 def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, float]:
-    """The tile with the least clocks, and the distances in shared memory with the fewest
-    wavefronts; and what a block takes on a multiprocessor with many of them."""
+    """The tile of the least clocks, with pads of the fewest wavefronts, and a block's clocks."""
     p = _cut(p)
     a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, p.shape))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
-        c = all_three[2] = c.with_matrices_last()
+        c.order, c.run = (*(q for q in c.order if q != MATRICES), MATRICES), 0
     best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
                key=lambda found: found[:2])
     tile = best.tile
@@ -355,8 +313,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
 
 
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
-    """C, whose sums go through shared memory in their own type: a vector of them is one of C,
-    without conflicts."""
+    """C, whose sums go through shared memory in their own type, as vectors of C."""
     sums = _QUAD if tile.words else p.sum_bytes
     most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
     unit = max(VECTOR_BYTES // sums, most // c.item)
@@ -380,7 +337,6 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfig]]:
-    """The one way, and what it does."""
     config, clocks = _configured(p, device.multiprocessors)
     tile = config.tile
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides),
@@ -400,12 +356,11 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -
     known = with_matrices(p, lambda _role, x: settled(x, p.shape, units=True))
     each = bind(gemm_batched, config, known, choice.blocks, roles, matrices=p.matrices,
                 **_views(p, config, roles))
-    return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: {choice.blocks} "
-                f"blocks on {device.multiprocessors} multiprocessors{facing.note}", config)
+    return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: "
+                f"{choice.on(device)}{facing.note}", config)
 
 
 def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:
-    """How the kernel sees its matrices."""
     values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
         rows, columns = (stride if q in side.order else 0

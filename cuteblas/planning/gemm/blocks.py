@@ -1,5 +1,4 @@
-"""Products in blocks of C, one after the other in the same workspace, where one plan for all of C
-would need too much of it."""
+"""Products in blocks of C, one after the other in a workspace that is too small for all."""
 
 from __future__ import annotations
 
@@ -12,11 +11,9 @@ from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, with_matrices
 
-__all__ = ["MOST_BLOCKS", "Block", "Blocks", "NoRoom", "beginning", "plan_in_blocks"]
-
 T = TypeVar("T")
 MOST_BLOCKS = 64
-"""Into as many blocks a product is cut that prepares its operands."""
+"""The most blocks of a product that prepares its operands."""
 
 _MULTIPLE = 256                    # rows and columns: offsets to blocks are multiples of any vector
 
@@ -31,17 +28,7 @@ class NoRoom(ValueError):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of C, and what it is the product of.
-
-    Attributes
-    ----------
-    start : tuple of int
-        Where it begins: matrix, row and column of C.
-    problem : GemmProblem
-        Its product.
-    places : dict
-        From which byte on of each role's memory it takes that role.
-    """
+    """A block of C from ``start`` (matrix, row, column) on; ``places`` are bytes by role."""
 
     start: tuple[int, int, int]
     problem: GemmProblem
@@ -58,8 +45,7 @@ class Blocks:
 
     @classmethod
     def cut(cls, p: GemmProblem, matrices: int = 1, rows: int = 1, columns: int = 1) -> Blocks:
-        """The outermost batch mode, the rows and the columns of a product in so many parts each, or
-        fewer."""
+        """The outermost batch mode, rows and columns of a product, each in so many parts."""
         m, n = (x if parts == 1 else _whole(-(-x // parts))
                 for x, parts in ((p.m, rows), (p.n, columns)))
         return cls(-(-(p.batch[0] if p.batch else 1) // matrices), m, n)
@@ -67,8 +53,7 @@ class Blocks:
     @classmethod
     def fewest(cls, p: GemmProblem, room: int,
                nbytes: Callable[[GemmProblem], int]) -> Blocks | None:
-        """The fewest blocks with room for the workspace of each, a triangle in one; ``None`` if
-        :data:`MOST_BLOCKS` are too few."""
+        """The fewest blocks with room for their workspace, a triangle in one, or ``None``."""
         matrices = p.batch[0] if p.batch else 1
         for total in range(1, 2 if p.triangle else MOST_BLOCKS + 1):
             for each in divisors(total, matrices):
@@ -81,8 +66,7 @@ class Blocks:
         return None
 
     def smaller(self) -> Blocks | None:
-        """Half of them: batches first, then the longer side of C; ``None`` if there is nothing to
-        halve."""
+        """Half of them, batches first, then C's longer side; ``None`` if nothing is left."""
         if self.matrices > 1:
             return replace(self, matrices=-(-self.matrices // 2))
         longest = "m" if self.m >= self.n else "n"
@@ -90,8 +74,7 @@ class Blocks:
         return None if extent <= _MULTIPLE else replace(self, **{longest: _whole(-(-extent // 2))})
 
     def of(self, p: GemmProblem, roles: tuple[Role, Role] = ("a", "b")) -> Iterator[Block]:
-        """The blocks of a product whose A and B have some roles; those that have rows in common are
-        neighbours."""
+        """The blocks of a product; those that have rows in common are neighbours."""
         matrices = p.batch[0] if p.batch else 1
         for start in product(range(0, matrices, self.matrices), range(0, p.m, self.m),
                              range(0, p.n, self.n)):
@@ -99,8 +82,7 @@ class Blocks:
 
     def by_rows(self, p: GemmProblem, workspace: Workspace, shared: Callable[[GemmProblem], T],
                 roles: tuple[Role, Role] = ("a", "b")) -> Iterator[tuple[Block, T, bool]]:
-        """The blocks, each with what those that have its rows in common share of the workspace,
-        and whether it is the first of them; what is taken for one is lent to the next."""
+        """Blocks, what those of the same rows share of the workspace, and if they are first."""
         for _rows, blocks in groupby(self.of(p, roles), key=lambda block: block.start[:2]):
             with workspace.lent():
                 first, *others = blocks
@@ -110,11 +92,9 @@ class Blocks:
                         yield block, own, block is first
 
     def count(self, p: GemmProblem) -> int:
-        """How many they are."""
         return sum(1 for _block in self.of(p))
 
     def note(self, p: GemmProblem, together: str) -> str:
-        """The end of a plan's reason if C is cut."""
         many = self.count(p)
         return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than {together} together"
 
@@ -132,8 +112,7 @@ class Blocks:
 
 def beginning(p: GemmProblem, at: Ints, row: int = 0,
               column: int = 0) -> tuple[GemmProblem, dict[Role, int]]:
-    """The product whose matrices begin at an index of the outer batch modes and at a row and column
-    of C, and by how many bytes each is moved."""
+    """The product from an index, a row and a column on, and the bytes to there by role."""
     offsets = dict[Role, int]()
 
     def part(role: Role, x: Operand) -> Operand:
@@ -151,18 +130,7 @@ def _whole(extent: int) -> int:
 
 def plan_in_blocks(problem: GemmProblem, device: DeviceInfo,
                    plan_of: Callable[[GemmProblem, DeviceInfo], Plan]) -> Plan:
-    """A plan whose workspace is within the device's limit: that of the whole product, or of blocks
-    of C.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute.
-    device : DeviceInfo
-        Where; its ``workspace_limit`` is the most that a plan may ask for.
-    plan_of : callable
-        Plans a product, or a block of it.
-    """
+    """A plan within the device's workspace limit: of the whole product, or of blocks of C."""
     whole = plan_of(problem, device)
     limit = device.workspace_limit
     if limit is None or whole.workspace_bytes <= limit:

@@ -1,5 +1,5 @@
-"""Tensor contractions: modes are merged; a plain GEMM if one is left of each group, else one on
-packed tensors or ``gemm_simt`` on nested modes (GETT), whichever is estimated to be faster."""
+"""Tensor contractions: a GEMM if modes merge, else one on packed tensors or nested modes (GETT),
+whichever is estimated to be faster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ...kernels.reduce.slices import TILE as REDUCE_TILE
-from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import copy_alternatives, copy_choice
 from ..operands import (
     Roles,
@@ -25,7 +23,6 @@ from ..operands import (
     row_pitch,
     span,
     specialised,
-    tiles_of_c,
     vector_width,
 )
 from ..plan import Alternative, Launch, Plan, Role, least, place
@@ -42,19 +39,16 @@ from ..problem import (
 )
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, gemm_alternatives, plan_gemm
-from .family import workspace_bytes
+from .family import Choice, reduction, workspace_bytes
 from .packing import Packed, Pairs, packed, with_copies
-from .simt import MAX_VECTOR, Choice, choices, types
-
-__all__ = ["VARIANTS", "canonical", "plan_contraction", "plan_gett"]
+from .simt import MAX_VECTOR, choices, types
 
 _AHEAD = 256       # a tile and the copies ahead of the end reach at most this far outside of a mode
 
 
 # -- as few modes as possible ----------------------------------------------------------------------
 def _ordered(modes: Modes, *preferred: int) -> Modes:
-    """The first mode is one with stride 1 in the first tensor of ``preferred`` that has one; the
-    others follow by stride there."""
+    """Modes by stride in the first ``preferred`` tensor that has one with stride 1."""
     def key(mode: Ints) -> tuple:
         return (*(mode[column] != 1 for column in preferred),
                 *(abs(mode[column]) for column in preferred), mode)
@@ -63,12 +57,8 @@ def _ordered(modes: Modes, *preferred: int) -> Modes:
 
 
 def canonical(p: ContractionProblem) -> ContractionProblem:
-    """The same contraction with as few modes as possible, those that are best read or written as
-    vectors first in their groups.
-
-    A and B are read many times and C is written once: their contiguous modes come first, C's only
-    where they have none.
-    """
+    """The contraction with as few modes as possible, those best read as vectors first."""
+    # A and B are read many times and C is written once: their contiguous modes come first.
     empty = p.alpha == "zero" or 0 in (mode[0] for mode in p.k)
     m, n = _ordered(merged(p.m), 1, 2), _ordered(merged(p.n), 1, 2)
     k = ((0, 0, 0),) if empty else _ordered(merged(p.k), *((1, 2) if m[0][1] != 1 else (2, 1)))
@@ -78,7 +68,6 @@ def canonical(p: ContractionProblem) -> ContractionProblem:
 
 
 def _swapped(p: ContractionProblem) -> ContractionProblem:
-    """The same contraction with A and B exchanged."""
     return replace(p, m=p.n, n=p.m, k=tuple((e, b, a) for e, a, b in p.k), a=p.b, b=p.a,
                    batch=tuple((e, b, a, c) for e, a, b, c in p.batch))
 
@@ -94,8 +83,7 @@ class _Tensor:
     batch: Pairs
 
     def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
-        """How it can be read or written: which group starts with stride 1, vector width along the
-        first."""
+        """How it is accessed: the group that starts with stride 1, and vectors along it."""
         extent, stride = self.first[0]
         unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
         others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
@@ -103,14 +91,12 @@ class _Tensor:
         return OperandAccess(unit, width, self.storage.conj)
 
     def matrix(self, first: int, second: int) -> Operand:
-        """It as a matrix with these strides, or a batch of them."""
         kept, batch = self.storage, tuple(s for _e, s in self.batch[::-1])
         return Operand(kept.dtype, (first, second), batch, kept.conj, kept.alignment)
 
     @property
     def span(self) -> int:
-        """Largest distance between two elements, with those that copies ahead of the end would
-        have."""
+        """Largest distance between two elements, also those of copies ahead of the end."""
         beyond = sum(-(-_AHEAD // prod(e for e, _s in group[:-1])) * abs(group[-1][1])
                      for group in (self.first, self.second))
         return span((*self.first, *self.second, *self.batch)) + beyond
@@ -130,15 +116,12 @@ def _extents(modes: Sequence[Ints]) -> Ints:
 
 
 def _plain(p: ContractionProblem, operands: Iterable[Operand]) -> GemmProblem:
-    """The GEMM of the same extents with such A, B and C."""
     (a, b, c), (m, n, k) = operands, (prod(_extents(group)) for group in (p.m, p.n, p.k))
     return GemmProblem(m, n, k, a, b, c, _extents(p.batch)[::-1], p.alpha, p.beta, p.precision)
 
 
 def _flat(p: ContractionProblem) -> GemmProblem:
-    """That with the strides of the first mode of each group: all of it where groups have one
-    mode.
-    """
+    """The GEMM with the strides of each group's first mode."""
     return _plain(p, (t.matrix(t.first[0][1], t.second[0][1]) for t in _tensors(p)))
 
 
@@ -196,8 +179,7 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
 
 
 def alternatives(problem: Any, device: DeviceInfo) -> Iterable[Alternative]:
-    """Plans among which planning chooses for a copy, a product, or a contraction that is a
-    product."""
+    """Plans among which planning chooses for a copy, a product, or a contraction that is one."""
     if isinstance(problem, CopyProblem):
         return copy_alternatives(problem, device)
     if isinstance(problem, ContractionProblem):
@@ -206,7 +188,7 @@ def alternatives(problem: Any, device: DeviceInfo) -> Iterable[Alternative]:
 
 
 def _product_of(problem: ContractionProblem, p: ContractionProblem) -> GemmProblem | None:
-    """The product that a contraction and its canonical form are, if the modes form matrices."""
+    """The product of a contraction and its canonical form, if the modes form matrices."""
     if not len(p.m) == len(p.n) == len(p.k) == 1:
         return None
     _check(problem)
@@ -227,13 +209,11 @@ def _check(p: ContractionProblem) -> None:
 
 
 def _groups(p: ContractionProblem) -> str:
-    """The extents of the modes of M, N and K."""
     return ", ".join(f"{name} ({','.join(map(str, _extents(group)))})"
                      for name, group in zip("MNK", (p.m, p.n, p.k), strict=True))
 
 
 def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
-    """Plan a contraction on ``gemm_simt`` with nested modes. See :func:`plan_contraction`."""
     _check(problem)
     if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
         return Plan.nothing(problem, device)
@@ -247,21 +227,20 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     if swapped:                     # so that C is M-major, the order in which threads write vectors
         p = _swapped(p)
     roles: Roles = dict(zip("ABC", "bac" if swapped else "abc", strict=True))
-    (a, b, _c), flat = _tensors(p), _flat(p)
-    choice = least(choices(flat, device, a.access(), b.access()), device)
+    (a, b, c), flat = _tensors(p), _flat(p)
+    found = least(choices(flat, device, a.access(), b.access()), device)
+    choice = replace(found, turn=0)                                 # slices of modes are ranges
     reason = (
         f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
-        f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}"
+        f"{choice.on(device)}"
     )
-    if choice.slices == 1:
-        launches: tuple[Launch, ...] = (_product(p, choice, roles),)
-    else:
-        slices = _slices(p, choice, flat.accumulator)
-        launches = (_product(slices, choice, {**roles, "C": "workspace"}),
-                    _reduction(p, choice, flat, roles))
-    workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
+    launches, workspace = [_product(p, choice, roles)], 0
+    if choice.slices > 1:
+        slices, workspace = _slices(p, choice, flat), workspace_bytes(flat, choice.slices)
+        launches = [_product(slices, choice, {**roles, "C": "workspace"}),
+                    reduction(flat, choice, c.span, (len(p.m), len(p.n)), **_values(p, roles))]
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
-    return Plan(problem, device, "gett", choice, launches, workspace, reason,
+    return Plan(problem, device, "gett", choice, tuple(launches), workspace, reason,
                 choice.work.seconds(device), works=(choice.work,))
 
 
@@ -275,8 +254,7 @@ _STARTED = 4                         # launches: what it takes the host to start
 
 
 def _matrices(t: _Tensor) -> Operand | Packed:
-    """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix
-    has is contiguous."""
+    """A tensor with ordered groups, packed if its modes do not merge or none is contiguous."""
     item, groups = t.storage.item, (t.first, t.second)
     merged_strides = tuple(map(merged_stride, groups))
     extents = tuple(prod(_extents(group)) for group in groups)
@@ -292,7 +270,7 @@ def _matrices(t: _Tensor) -> Operand | Packed:
 
 
 def _in_orders(p: ContractionProblem) -> dict[Role, Operand | Packed]:
-    """The tensors as matrices, their modes in the orders in which the fewest bytes are packed."""
+    """The tensors as matrices, in the orders of modes in which the fewest bytes are packed."""
     def orders(group: Modes) -> tuple[Modes, ...]:
         return tuple(dict.fromkeys(tuple(sorted(group, key=lambda mode: (abs(mode[column]), mode)))
                                    for column in (1, 2)))
@@ -305,8 +283,7 @@ def _in_orders(p: ContractionProblem) -> dict[Role, Operand | Packed]:
 
 def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: DeviceInfo,
                  direct: Plan) -> Plan | None:
-    """The plan of a plain product of packed tensors, if it is estimated to take less time than
-    ``direct``."""
+    """The plan of a product of packed tensors, if it is estimated to be faster than ``direct``."""
     tensors = _in_orders(p)
     copies = {role: x for role, x in tensors.items() if isinstance(x, Packed)}
     if not copies or ("c" in copies and p.beta != "zero"):
@@ -339,18 +316,14 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
 
 
 def _unpacking(p: CopyProblem) -> CopyProblem:
-    """The same copy back."""
     return replace(p, src_strides=p.dst_strides, dst_strides=p.src_strides,
                    src_alignment=p.dst_alignment, dst_alignment=p.src_alignment)
 
 
-def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:
-    """The product of every slice of K into the workspace (M, N, batch, slice); slices are one more
-    batch mode, the slowest.
-
-    Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
-    instead of the address.
-    """
+def _slices(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> ContractionProblem:
+    """The product of slices of K into the workspace (M, N, batch, slice)."""
+    # Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
+    # instead of the address.
     steps, below = compact(_extents((*p.m, *p.n, *p.batch)), 1)
     each = iter(steps)
     m, n, batch = (tuple((*mode[:-1], next(each)) for mode in group)
@@ -358,12 +331,11 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
     (_k, in_a, in_b), *nested = p.k
     step = (0, 0) if nested else (choice.chunk * in_a, choice.chunk * in_b)
     return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)),
-                   c=Storage(accumulator), alpha="one", beta="zero")
+                   c=Storage(flat.accumulator), alpha="one", beta="zero")
 
 
 def _values(p: ContractionProblem, roles: Roles) -> dict[str, Any]:
-    """The extents of the groups and the tensors, by name; the values of several modes are
-    nested."""
+    """Extents of groups, and tensors, by name; the values of several modes are nested."""
     def nested(group: Iterable[int]) -> int | Ints:
         first, *others = group
         return (first, *others) if others else first
@@ -384,16 +356,6 @@ def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
                          tile=choice.tile, a=a.access(), b=b.access(), split_k=choice.slices > 1,
                          modes=(len(p.m), len(p.n), len(p.k)))
     return bind(gemm_simt, config, flat, choice.blocks, **_values(p, roles), chunk=choice.chunk)
-
-
-def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem, roles: Roles) -> Launch:
-    """The launch that adds the slices."""
-    c = _tensors(p)[2]
-    reach = max(c.span, choice.slices * flat.outputs)
-    config = specialised(ReduceConfig, flat, OperandAccess(c.access(1).unit), reach,
-                         modes=(len(p.m), len(p.n)))
-    return bind(reduce_split, config, flat, tiles_of_c(flat, REDUCE_TILE), **_values(p, roles),
-                W=place("workspace"), S=choice.slices)
 
 
 VARIANTS: tuple[Variant, ...] = (

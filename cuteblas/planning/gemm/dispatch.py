@@ -1,11 +1,11 @@
-"""From a GEMM problem to a plan: the kernel families, one row each, of which that with the least
-estimate computes it."""
+"""From a GEMM problem to a plan: a row for each kernel family; the least estimate computes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import itemgetter
 
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, oldest_with
@@ -29,13 +29,8 @@ from .split import GUARDED, SPLIT
 from .thin import THIN
 from .wgmma import why_not_wgmma
 
-__all__ = ["FAMILIES", "PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm",
-           "plan_of"]
-
 PRECISIONS = (*NATIVE_PRECISIONS, *FORMATS, "tf32", "modular")
-"""What ``precision=`` may be: the fastest algorithm that is not less accurate than native
-arithmetic, native arithmetic, or an algorithm by name. ``"tf32"``, one product of float32 rounded
-to 11 bits, is the only one that may be less accurate."""
+"""What ``precision=`` may be; only "tf32" may be less accurate than native arithmetic ("ieee")."""
 
 # Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee"
 # holds.
@@ -51,14 +46,12 @@ _REREAD = ("gemm_batched", "reduce")  # families that count elements which broad
 
 
 def _timed(row: Family, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """The alternatives of a family; none is expected to take less than its traffic and most of its
-    multiply-adds do."""
+    """A family's alternatives, no faster than their traffic and most of their multiply-adds."""
     return row.alternatives(problem, device, _floor(problem, row, device)[0])
 
 
 def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[float, float]:
-    """Clocks that the multiply-adds of a problem take at least, and seconds that no plan is
-    expected to be faster than."""
+    """Clocks of multiply-adds at least, and seconds that no plan is expected to beat."""
     floor = floor_of(problem, family.name, device)
     moving = 0.0 if family.name in _REREAD else memory_seconds(floor.bytes, device)
     return _OF_FLOOR * floor.arithmetic_s * device.clock_hz, max(_OF_FLOOR * floor.arithmetic_s,
@@ -66,7 +59,6 @@ def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[fl
 
 
 def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_mma`` does not compute a problem on units that are made for its type."""
     made = capabilities(device.arch).float64_tensor_cores if p.a.dtype in _WIDE else dtype(p.a.dtype).is_stored
     return why_not_mma(p, device) if made else f"mma.sync has no tensor cores for {p.a.dtype} on {device.arch}"
 
@@ -155,36 +147,35 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     return _within_limit(_rows(problem, device), problem, device)
 
 
+def _least(found: Iterable[Alternative], device: DeviceInfo) -> Alternative:
+    return min(found, key=lambda each: each.seconds(device))
+
+
 def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of the fastest of some families whose workspace is within the limit."""
-    fastest = [min((x.seconds(device), index, i, x)
-                   for i, x in enumerate(_timed(row, problem, device)))
-               for index, row in enumerate(rows)]
+    fastest = [(row, _least(_timed(row, problem, device), device)) for row in rows]
     over = ""
-    for _seconds, index, _i, least in sorted(fastest):
+    for row, best in sorted(fastest, key=lambda found: found[1].seconds(device)):
         try:
-            plan = plan_in_blocks(problem, device, rows[index].plan)
+            plan = plan_in_blocks(problem, device, row.plan)
         except NoRoom as none:
-            over += f"; not {rows[index].name}: {none}"
+            over += f"; not {row.name}: {none}"
         else:
-            return _noted(_estimated(plan, least), over)
+            return _noted(_estimated(plan, best), over)
     raise ValueError(
         f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes"
     )
 
 
 def plan_of(choice: Alternative) -> Plan:
-    """The plan of an alternative, with its counts and the time of them."""
     return _noted(_estimated(choice.plan(), choice))
 
 
 def _estimated(plan: Plan, choice: Alternative) -> Plan:
-    """A plan with the counts of an alternative, and the time of them."""
     return replace(plan, seconds=choice.seconds(plan.device), works=choice.works)
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
-    """The families that compute a problem."""
     rows, refused = list[Family](), f"{problem.variant} does not support it"
     for row in FAMILIES:
         if problem.precision in row.precisions and problem.variant in (None, row.name):
@@ -197,8 +188,7 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 
 
 def _noted(plan: Plan, over: str = "") -> Plan:
-    """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps
-    tensor cores from being used."""
+    """A plan that says why a faster family is not taken."""
     problem, device = plan.problem, plan.device
     if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
             and plan.family in ("gemm_mma", "gemm_simt"):
@@ -212,11 +202,9 @@ def _noted(plan: Plan, over: str = "") -> Plan:
 
 
 def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
-    """The plan of one triangle of C; ``None`` if this has to be planned as any other product.
-
-    Both triangles are all of C, and planned so where that is estimated to be faster and as
-    symmetric. One is computed in one piece.
-    """
+    """The plan of one triangle of C; ``None`` if it is planned as all of C."""
+    # Both triangles are planned as all of C where that is faster and as symmetric. One is computed
+    # in one piece.
     limited, native = device.workspace_limit is not None, FAMILIES[-1:]
     if problem.triangle != "both":
         return _within_limit(native, problem, device) if limited else None
@@ -234,33 +222,19 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
-    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes
-    on a device without a limit.
-
-    Families whose floor is above an estimate that was found already are not asked.
-    """
-    floors = [(_floor(problem, row, device)[1], index, row)
-              for index, row in enumerate(_rows(problem, device))]
-    found: list[tuple[float, int, int, Alternative]] = []
-    for floor, index, row in sorted(floors, key=lambda each: each[:2]):
-        if found and floor > min(found)[0]:
+    """The alternative of the least estimate, without a workspace limit."""
+    # Families whose floor is above an estimate that was found already are not asked.
+    floors = [(_floor(problem, row, device)[1], row) for row in _rows(problem, device)]
+    fastest: list[Alternative] = []
+    for floor, row in sorted(floors, key=itemgetter(0)):
+        if fastest and floor > fastest[0].seconds(device):
             break
-        found += ((x.seconds(device), index, i, x)
-                  for i, x in enumerate(_timed(row, problem, device)))
-    return min(found)[3]
+        fastest = [_least((*fastest, *_timed(row, problem, device)), device)]
+    return fastest[0]
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All plans among which :func:`plan_gemm` chooses, of every family that is accurate enough, for
-    a device without a limit.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute, with elements.
-    device : DeviceInfo
-        The device to plan for.
-    """
+    """The plans of every family that is accurate enough, without a workspace limit."""
     for row in _rows(problem, device):
         yield from _timed(row, problem, device)
 

@@ -1,23 +1,18 @@
-"""Dot products: a product with one row and one column, or a batch of them, as a reduction of the
-products of elements."""
+"""Dot products, or a batch of them, as a reduction of the products of elements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
-from ..operands import Oriented, turned
+from ..operands import Oriented
 from ..plan import Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import plan_reduction, reducing, why_not_reduced
-from .family import Choice, Family, Made
-
-__all__ = ["DOTS", "plan_dots", "why_not_dots"]
+from .family import Choice, Family, Made, as_it_is
 
 
 def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
-    """Why a problem cannot be computed as dot products, or ``None`` if it can."""
     if p.shape != (1, 1):
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
     if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
@@ -26,8 +21,7 @@ def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
 
 
 def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
-    """The reduction along K, and the roles of X and Y: X is the operand whose elements are closer
-    together."""
+    """The reduction along K, and the roles of X, whose elements are closer together, and Y."""
     def scattered(x: Operand) -> tuple[bool, int]:
         steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides),
                                         strict=True) if n > 1]
@@ -40,7 +34,6 @@ def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
-    """The one way."""
     yield Choice(None, 1, p.k, 1, reducing(_reduction(p)[0], device), "dot products")
 
 
@@ -51,5 +44,5 @@ def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
     return Made(launches, plan.workspace_bytes, plan.reason, plan.config)
 
 
-DOTS = Family("reduce", why_not_dots, _tilings, _made, partial(turned, swapped=False, purpose=""))
+DOTS = Family("reduce", why_not_dots, _tilings, _made, as_it_is)
 plan_dots = DOTS.plan

@@ -1,9 +1,4 @@
-"""Choices, alternatives and plans of all families of kernels, and products split along K: slices
-into a workspace, then added in order.
-
-A family says what it refuses, in which order it writes C, what there is to choose among, and which
-launches make a choice come true.
-"""
+"""Choices, alternatives and plans of all families, and slices of K that are added in order."""
 
 from __future__ import annotations
 
@@ -12,36 +7,37 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
-from ..cost.work import Work, added, blocks_in_turns
+from ..cost.work import Counted, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes
+from ..guard import VERDICT
 from ..operands import (
     Oriented,
     Roles,
     along_rows,
     bind,
     compact,
+    of_triangle,
     operand_span,
     output_span,
     power_of_two,
     specialised,
     tiles_of_c,
+    turned,
     unit_mode,
 )
 from ..plan import Alternative, Launch, Plan, least, place
-from ..problem import DeviceInfo, GemmProblem, Operand, Pair
-
-__all__ = ["MIN_SLICE", "NATIVE_PRECISIONS", "UNCOUNTED", "Choice", "Family", "Made",
-           "adding_threads", "counted_blocks", "divided_bytes", "in_slices", "most_workspace",
-           "numbers_of_slices", "reduction", "sliced", "why_not_plain", "workspace_bytes"]
+from ..problem import DeviceInfo, GemmProblem, Ints, Operand, Pair, transposed
 
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
 
 
 def why_not_plain(p: GemmProblem) -> str | None:
-    """Why a problem is none of native arithmetic that writes all of C; ``None`` if it is one."""
+    """Why a problem is not one of native arithmetic that writes all of C, else ``None``."""
     if p.triangle:
         return "it writes all of C, not a triangle"
     if p.digits != 1:
@@ -50,49 +46,24 @@ def why_not_plain(p: GemmProblem) -> str | None:
     return None if native else f"it does not support precision={p.precision!r}"
 
 
+as_it_is = partial(turned, swapped=False, purpose="")
+"""The problem whatever the order of C."""
+
+
 class Made(NamedTuple):
-    """The launches of a choice, and what its plan says of them.
-
-    Attributes
-    ----------
-    launches : tuple of Launch
-        In order.
-    workspace_bytes : int
-        Scratch memory that they share.
-    reason : str
-        Why the kernel, its tile and its launches are as they are.
-    config : object, optional
-        The configuration that a plan shows, if that is not the choice.
-    fallback : str
-        What the device uses where elements do not allow this.
-    """
-
     launches: tuple[Launch, ...]
     workspace_bytes: int
     reason: str
     config: object = None
     fallback: str = ""
+    copied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Family:
-    """A way to compute products.
-
-    Attributes
-    ----------
-    name : str
-        The kernel family.
-    why_not : callable
-        Why it does not compute a problem on a device, or ``None`` if it does.
-    tilings : callable
-        The choices for a problem that :attr:`facing` returned, each with its work.
-    made : callable
-        Of such a problem, a device and a choice: what computes it.
-    facing : callable
-        The problem with C in the order in which the kernel writes it.
-    precisions : tuple of str
-        Those of :data:`~cuteblas.planning.gemm.dispatch.PRECISIONS` for which it may be taken.
-    """
+    """A way to compute products. ``tilings`` are the choices for a problem that ``facing`` has put
+    in the order in which the kernel writes C; ``made`` computes one of them; ``precisions`` are
+    those for which it may be taken."""
 
     name: str
     why_not: Callable[[GemmProblem, DeviceInfo], str | None]
@@ -102,58 +73,41 @@ class Family:
     precisions: tuple[str, ...] = NATIVE_PRECISIONS
 
     def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
-        """What there is to choose among."""
         return self.tilings(self.facing(problem).problem, device)
 
     def seconds(self, problem: GemmProblem, device: DeviceInfo) -> float:
-        """The estimated time of :meth:`plan`."""
         return least(self.choices(problem, device), device).work.seconds(device)
 
     def alternatives(self, problem: GemmProblem, device: DeviceInfo,
                      floor: float = 0.0) -> Iterator[Alternative]:
-        """The plans on a device without a limit, each with its work; none does all multiply-adds in
-        fewer clocks than ``floor``."""
+        """The plans without a workspace limit; none needs fewer clocks than ``floor``."""
         for choice in self.choices(problem, device):
-            yield Alternative(self.name, choice.name or str(choice), (choice.work,),
+            yield Alternative(self.name, choice.name or str(choice), (*choice.before, choice.work),
                               partial(self.planned, problem, device, choice), floor)
 
     def plan(self, problem: GemmProblem, device: DeviceInfo, choice: Choice | None = None,
-             **own: Any) -> Plan:
-        """The plan of a problem within a device's limit of the workspace.
-
-        Parameters
-        ----------
-        problem : GemmProblem
-            What to compute; no extent of the result is 0.
-        device : DeviceInfo
-            The device to plan for.
-        choice : Choice, optional
-            Overrules that of the least estimated time.
-        **own
-            What the family's ``made`` takes beside these.
-        """
+             gate: int | None = None) -> Plan:
+        """The plan within the workspace limit; ``choice`` overrules that of the least estimate."""
         if refused := self.why_not(problem, device):
             raise ValueError(f"{self.name} cannot compute this: {refused}")
-        return self.planned(problem, device,
-                            choice or least(self.choices(problem, device), device), **own)
+        choice = choice or least(self.choices(problem, device), device)
+        return self.planned(problem, device, replace(choice, verdict=gate))
 
-    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
-                **own: Any) -> Plan:
+    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Plan:
         """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
-        made = self.made(self.facing(problem), device, choice, **own)
-        seconds = None if choice.work is UNCOUNTED else choice.work.seconds(device)
+        made = self.made(self.facing(problem), device, choice)
+        counted = sum(work.seconds(device) for work in (*choice.before, choice.work))
         return Plan(problem, device, self.name, made.config or choice, made.launches,
-                    made.workspace_bytes, made.reason, seconds, fallback=made.fallback)
+                    made.workspace_bytes, made.reason,
+                    None if choice.work is UNCOUNTED else counted, made.copied, made.fallback)
 
 
 MIN_SLICE = 128
-"""A slice of K is at least this deep."""
 
 _MOST_BYTES = 64 << 20
 _MOST_ADDING = 64              # threads that add the slices of an element
 
 UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
-"""Of what a caller chose."""
 
 
 Tile = TypeVar("Tile")
@@ -161,37 +115,33 @@ Tile = TypeVar("Tile")
 
 @dataclass(frozen=True)
 class Choice(Generic[Tile]):
-    """A tile, how many slices of which depth K is split into, and the estimated time.
-
-    Attributes
-    ----------
-    tile : TileShape or MmaTile
-        The tile.
-    slices, chunk : int
-        Number of slices of K and the depth of each.
-    blocks : int
-        Blocks of the grid.
-    work : Work
-        Of the launches, as counted, if planning chose them.
-    name : str
-        What distinguishes it within its family; by default its tile and slices.
-    divided : int
-        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
-        whole tiles.
-    """
+    """A tile and slices of K, each ``chunk`` deep, perhaps in turns of ``turn`` elements; K of
+    ``divided`` tiles is between blocks. ``adding`` threads add the slices of an element;
+    ``verdict`` is that of a fallback; ``before`` is the work of copies."""
 
     tile: Tile
     slices: int
     chunk: int
-    blocks: int
+    blocks: int = 1
     work: Work = UNCOUNTED
     name: str = field(default="", compare=False, repr=False)
     divided: int = 0
+    turn: int = 0
+    adding: int = 1
+    verdict: int | None = None
+    before: tuple[Counted, ...] = ()
 
     @property
     def in_slices(self) -> str:
         """A part of a plan's reason: how K is split, if it is."""
-        return f", K in {self.slices} slices of {self.chunk}, added in order" if self.slices > 1 else ""
+        if self.slices == 1:
+            return ""
+        turns = f" that take turns of {self.turn}" if self.turn else ""
+        return f", K in {self.slices} slices of {self.chunk}{turns}, added in order"
+
+    def on(self, device: DeviceInfo) -> str:
+        """A part of a plan's reason: the blocks, and how K is split."""
+        return f"{self.blocks} blocks on {device.multiprocessors} multiprocessors{self.in_slices}"
 
     def __str__(self) -> str:
         return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1
@@ -199,18 +149,17 @@ class Choice(Generic[Tile]):
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:
-    """An operand with one more batch mode, outermost."""
     return replace(operand, batch_strides=(stride, *operand.batch_strides))
 
 
-def _slice_of_workspace(p: GemmProblem) -> Operand:
-    """C with slices as one more batch mode, outermost: each slice M-major."""
+def _slice_of_workspace(p: GemmProblem, mode: int = 0) -> Operand:
+    """C with slices as one more batch mode, outermost: in each slice a mode has stride 1."""
     strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
-    return Operand(p.accumulator, (1, p.m), (slice_stride, *reversed(strides)))
+    return Operand(p.accumulator, (p.n, 1) if mode else (1, p.m),
+                   (slice_stride, *reversed(strides)))
 
 
 def most_workspace(device: DeviceInfo) -> int:
-    """Bytes that slices may take."""
     return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES,
                                                                   device.workspace_limit)
 
@@ -225,71 +174,94 @@ def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
         count, after = after, 2 * count
 
 
-def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
-    """The product of every slice of K, which begins ``chunk`` after the one before, into the
-    workspace; also of a triangle all."""
+def steps_of_slices(p: GemmProblem, tile: Any, device: DeviceInfo, full: Ints, most: int,
+                    resident: int = 1) -> list[int]:
+    """Steps along K of slices with which blocks fill the device, the fewest first."""
+    steps, blocks = -(-p.k // tile.k), tiles_of_c(p, (tile.m, tile.n))
+    most = min(most, most_workspace(device) // workspace_bytes(p, 1))
+    numbers = (min(most, times * device.multiprocessors * resident // blocks) for times in full)
+    return sorted({-(-steps // count) for count in numbers if count > 1})
+
+
+def sliced(p: GemmProblem, count: int, chunk: int, mode: int = 0) -> GemmProblem:
+    """The product of every slice of K, ``chunk`` apart, along a mode of C in the workspace."""
     return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]),
-                   b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p),
+                   b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p, mode),
                    batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator,
                    fusion=None, triangle=None, hermitian=False)
 
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
-    """Size of the workspace."""
     return count * p.outputs * p.sum_bytes
 
 
-def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident: int,
-                   device: DeviceInfo, launches: int = 1) -> tuple[int, dict[str, Any]]:
-    """Blocks that multiply slices of such a depth, of which a multiprocessor has so many at once,
-    and what they do beside multiplying."""
-    blocks, outputs = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.outputs
+def counted(p: GemmProblem, choice: Choice, resident: int, device: DeviceInfo,
+            launches: int = 1) -> Choice:
+    """A choice with the work of a tile, its blocks, and what they do beside multiplying."""
+    tile, slices, outputs = choice.tile, choice.slices, p.outputs
+    blocks = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices
     item = p.c.item if slices == 1 else p.sum_bytes
-    turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
+    turns = blocks_in_turns(blocks, resident, -(-choice.chunk // tile.k), tile.stages, device)
     of_c = min(tile.m, p.m) * min(tile.n, p.n) * max(4, item)
-    return blocks, {**turns, **added(slices, outputs * p.sum_bytes, launches),
-                    "written": turns["tiles"] * of_c, "moved": compulsory_bytes(p),
-                    "stored": outputs * slices * item}
+    work = choice.work._replace(
+        **turns, **added(slices, outputs * p.sum_bytes, launches), written=turns["tiles"] * of_c,
+        moved=compulsory_bytes(p), stored=outputs * slices * item)
+    return replace(choice, blocks=blocks, work=work)
+
+
+def is_divided(p: GemmProblem, tile: Any) -> bool:
+    """Whether a tile divides a product, whose kernel then needs no predicates."""
+    return not (p.triangle or p.m % tile.m or p.n % tile.n or p.k % tile.k)
 
 
 def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
-    """Bytes of sums, a tile of 64 rows for each warpgroup, and of its flags, where blocks divide
-    tiles."""
+    """Bytes of sums, 64 rows a warpgroup, and of flags, where blocks divide tiles."""
     warpgroups = groups * device.multiprocessors
     return 4 * 64 * columns * warpgroups, 4 * warpgroups
 
 
-def in_slices(
-    p: GemmProblem,
-    choice: Choice,
-    multiply: Callable[[GemmProblem, Roles], Launch],
-    roles: Roles,
-    *,
-    gate: int | None = None,
-    along: int = 1,
-    step: int = 0
-) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace
-    that they share.
-
-    ``multiply`` launches a product whose A, B and C are in the memory of roles. Slices begin
-    ``step`` elements of K apart, by default a chunk.
-    """
+def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Roles], Launch],
+              roles: Roles, mode: int = 0) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a product or of slices and their sum, and workspace bytes."""
+    # ``multiply`` launches a product in the memory of roles; slices are a mode of C.
     if choice.slices == 1:
         return (multiply(p, roles),), 0
-    parts = multiply(sliced(p, choice.slices, step or choice.chunk), {**roles, "C": "workspace"})
-    return (parts, reduction(p, choice.slices, gate, along)), workspace_bytes(p, choice.slices)
+    parts = multiply(sliced(p, choice.slices, choice.turn or choice.chunk, mode),
+                     {**roles, "C": "workspace"})
+    adding = reduction(transposed(p) if mode else p, choice)
+    return (parts, adding), workspace_bytes(p, choice.slices)
+
+
+def made_by(kernel: Callable[[Any], GeneratedKernel],
+            config: Callable[[GemmProblem, DeviceInfo, Any], object],
+            words: Callable[[GemmProblem, Any], str], mode: int = 0) -> Callable[..., Made]:
+    """How a family computes whose choices are configurations of one kernel, :func:`in_slices`."""
+    def made(facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
+        def multiply(part: GemmProblem, roles: Roles) -> Launch:
+            return bind(kernel, config(part, device, choice), part, roles=roles,
+                        gate=choice.verdict, **vars(choice), status=View(place(VERDICT)))
+
+        p = facing.problem
+        reason = f"{words(p, choice)}: {choice.on(device)}"
+        return Made(*in_slices(p, choice, multiply, facing.by_name, mode),
+                    reason + of_triangle(p, choice.slices) + facing.note, choice)
+
+    return made
 
 
 def adding_threads(slices: int) -> int:
-    """Threads that add the slices of an element, where several do."""
     return min(_MOST_ADDING, max(2, power_of_two(-(-slices // 4))))
 
 
-def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
-    """The launch that adds the slices, by one or several threads for each element."""
+def reduction(p: GemmProblem, choice: Choice, reach: int = 0, modes: Pair = (1, 1),
+              **nested: Any) -> Launch:
+    """The launch that adds the slices, of stride 1 along M; ``nested`` modes have their own
+    values."""
+    count, gate = choice.slices, choice.verdict
     partial = operand_span(_slice_of_workspace(p), p.shape, (count, *p.batch))
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
-                         max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
+                         max(p.m, p.n, partial, output_span(p), reach), 0, gate=gate,
+                         along=choice.adding, modes=modes,
                          triangle=None if p.triangle == "both" else p.triangle)
-    return bind(reduce_split, config, p, tiles_of_c(p, config.tile, True), gate=gate, W=place("workspace"), S=count)
+    return bind(reduce_split, config, p, tiles_of_c(p, config.tile, True), gate=gate,
+                W=place("workspace"), S=count, **nested)

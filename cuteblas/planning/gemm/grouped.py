@@ -1,9 +1,6 @@
-"""Many differently sized products in one launch: a common kernel, and the table from which its
-blocks read what to compute.
+"""Products of any sizes in one launch: a kernel for each set of types, and a table of the rest.
 
-Products of the same types share a kernel. It fixes what they have in common (which strides are 1,
-how wide vectors are, what is known of alpha and beta); all else is in the table. Products of
-different types, or conjugated differently, take a launch each.
+The kernel fixes which strides are 1, vector widths and what is known of alpha and beta.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ..cost.work import Work, blocks_in_turns
 from ..floors import compulsory_bytes
 from ..operands import (
-    Roles,
     alpha_kind,
     gemm_span,
     gemm_values,
@@ -36,7 +32,7 @@ from ..operands import (
     tiles_of_c,
     vector_access,
 )
-from ..plan import Argument, Plan, aligned
+from ..plan import Argument, Plan, aligned, place
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
 from .blocks import beginning
 from .dispatch import plan_gemm
@@ -46,9 +42,8 @@ from .mma import tile_work as mma_work
 from .simt import candidates, resident_blocks, simt_access, summing
 from .simt import tile_work as simt_work
 
-__all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
-
 _NUMBERS = {"zero": 0, "one": 1}
+_NAMES, _OTHER = {"a": "A", "b": "B", "c": "C"}, {"A": "B", "B": "A"}
 _MOST_MEMBERS = 64  # of a batch: more of them are a launch by themselves
 _BUSY = 16          # launches: a product that keeps a device busy for so long saves nothing by
                     # sharing one
@@ -56,50 +51,17 @@ _BUSY = 16          # launches: a product that keeps a device busy for so long s
 
 @dataclass(frozen=True)
 class Member:
-    """One product of a table: a row.
-
-    Attributes
-    ----------
-    index : int
-        Which problem it belongs to.
-    problem : GemmProblem
-        The product, without batch modes, perhaps as C^T = B A^T.
-    roles : tuple of str
-        Roles of its A and B.
-    offsets : tuple of (str, int)
-        The offsets of its matrices from those of the problem, in bytes, by role: an index of a
-        batch.
-    """
+    """A product of a table, without batch modes, perhaps as C^T; ``places`` are its matrices."""
 
     index: int
     problem: GemmProblem
-    roles: tuple[str, str] = ("a", "b")
-    offsets: tuple[tuple[str, int], ...] = ()
+    places: tuple[tuple[str, Argument], ...] = ()
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one launch computes.
-
-    Attributes
-    ----------
-    kernel : GeneratedKernel
-        The kernel.
-    family : str
-        Its family.
-    tile : TileShape or MmaTile
-        Its tile.
-    members : tuple of Member
-        The rows.
-    first : tuple of int
-        The words before the rows: the blocks before those of each member.
-    start, row_words : int
-        Where its part of the table starts, and how long a row is, in words.
-    blocks : int
-        Blocks of all members.
-    seconds : float
-        The estimated time.
-    """
+    """What one launch computes; ``first`` has the blocks before those of each member, ``start``
+    and ``row_words`` are 64-bit words of the table."""
 
     kernel: GeneratedKernel
     family: str
@@ -113,18 +75,16 @@ class Part:
 
     @property
     def entries(self) -> int:
-        """How many words come before the rows."""
         return len(self.first)
 
     @property
     def end(self) -> int:
-        """Where the next part starts."""
         used = self.start + self.entries + len(self.members) * self.row_words
         return aligned(used * WORD_BYTES) // WORD_BYTES
 
 
 class Address(NamedTuple):
-    """A word of a table that holds an address: that of a role of a problem, some bytes further."""
+    """A word of a table: the address of a problem's role, some bytes further."""
 
     word: int
     problem: int
@@ -133,7 +93,7 @@ class Address(NamedTuple):
 
 
 class Number(NamedTuple):
-    """Words of a table that hold a number that a call passes to a problem, and its type."""
+    """Words of a table with a number that a call passes to a problem."""
 
     word: int
     bytes: int
@@ -142,13 +102,10 @@ class Number(NamedTuple):
     name: str
 
     def write(self, table: np.ndarray, value: Any) -> None:
-        """Store it."""
         table[self.word:self.word + max(1, self.bytes // WORD_BYTES)].view(self.dtype)[0] = value
 
 
 class Form(NamedTuple):
-    """A table that is to be filled in."""
-
     blank: np.ndarray
     addresses: tuple[Address, ...]
     numbers: tuple[Number, ...]
@@ -156,14 +113,6 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupedChoice:
-    """How a group of products is computed.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        The launches.
-    """
-
     parts: tuple[Part, ...]
 
     @property
@@ -173,7 +122,6 @@ class GroupedChoice:
 
     @cached_property
     def form(self) -> Form:
-        """The table without the values of calls."""
         blank = np.zeros(self.table_words, np.int64)
         addresses: list[Address] = []
         numbers: list[Number] = []
@@ -202,22 +150,7 @@ class GroupedChoice:
 
 # -- the values of a call --------------------------------------------------------------------------
 def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """The table for a call of a plan that :func:`plan_grouped` made.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    values : sequence of mapping
-        For each problem what its roles stand for: addresses of ``a``, ``b``, ``c`` and of the
-        matrices of an epilogue; numbers for ``alpha`` and ``beta`` where the problem knows only
-        that they are values, and for those of an epilogue.
-
-    Returns
-    -------
-    numpy.ndarray
-        64-bit integers, to be copied into device memory; its address has the role ``table``.
-    """
+    """The 64-bit words of a plan's table, from addresses and numbers by role for each problem."""
     problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr,assignment]
     if len(values) != len(problems):
         raise ValueError(
@@ -235,35 +168,17 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
 
 def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
     """What a row takes; alpha and beta may be numbers that the problem knows."""
-    p, shifts = member.problem, dict(member.offsets)
-    fused_roles = p.fusion.roles if p.fusion else ()
-    named = (*zip("ABC", (*member.roles, "c"), strict=True),
-             *zip(fused_roles, fused_roles, strict=True))
-    places: Roles = {name: Argument(role=role, offset=shifts.get(role, 0)) for name, role in named}
+    p = member.problem
     kinds = {"alpha": p.alpha, "beta": p.beta}
     numbers = {name: _NUMBERS[kind] for name, kind in kinds.items() if kind in _NUMBERS}
-    values = gemm_values(p, places) | numbers
+    values = gemm_values(p, dict(member.places)) | numbers
     return {name: value for name, value in values.items() if name in kernel.row_signature}
 
 
 # -- plans -----------------------------------------------------------------------------------------
 @lru_cache(maxsize=256)
 def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
-    """Plan a group of products.
-
-    Parameters
-    ----------
-    problem : GroupedProblem
-        What to compute.
-    device : DeviceInfo
-        The device to plan for.
-
-    Returns
-    -------
-    Plan
-        Its launches take the address of role ``table``; :func:`table_of` makes it from the values
-        of a call.
-    """
+    """Plan a group of products; launches take the address of role ``table`` (:func:`table_of`)."""
     groups: dict[tuple, list[Member]] = {}
     for index, p in enumerate(problem.problems):
         if refusal := _refusal(p):
@@ -279,9 +194,9 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
         return Plan.nothing(problem, device, GroupedChoice(()), "the results have no elements")
     choice = GroupedChoice(tuple(parts))
     launches = tuple(launch(lambda part: part.kernel, part, part.blocks,
-                            table=Argument(role="table", offset=part.start * WORD_BYTES),
-                            entries=part.entries, levels=part.entries.bit_length() - 1,
-                            row_words=part.row_words) for part in parts)
+                            table=place("table", part.start * WORD_BYTES), entries=part.entries,
+                            levels=part.entries.bit_length() - 1, row_words=part.row_words)
+                     for part in parts)
     reason = (
         f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
         f"{', '.join(str(part.blocks) for part in parts)} blocks; each block finds its product in a table"
@@ -291,7 +206,6 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
 
 
 def _refusal(p: GemmProblem) -> str | None:
-    """Why a product cannot be one of a group; ``None`` if it can."""
     if p.precision not in ("auto", "ieee"):
         return f"a group of products takes precision 'auto' or 'ieee', got {p.precision!r}"
     if p.variant is not None:
@@ -302,8 +216,7 @@ def _refusal(p: GemmProblem) -> str | None:
 
 
 def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a product cannot be one of a group, or is faster on its own; ``None`` if it should be
-    one."""
+    """Why a product is not one of a group, or is faster on its own, else ``None``."""
     if (refusal := _refusal(p)) is not None or 0 in (p.m, p.n, *p.batch):
         return refusal
     if p.matrices > _MOST_MEMBERS:
@@ -324,7 +237,8 @@ def _members(index: int, p: GemmProblem) -> list[Member]:
     for at in product(*map(range, p.batch)) if p.outputs else ():
         part, offsets = beginning(p, at)
         flat = with_matrices(part, lambda _role, x: replace(x, batch_strides=()))
-        members.append(Member(index, replace(flat, batch=()), offsets=tuple(offsets.items())))
+        places = {_NAMES.get(role, role): place(role, offset) for role, offset in offsets.items()}
+        members.append(Member(index, replace(flat, batch=()), tuple(places.items())))
     return members
 
 
@@ -333,11 +247,9 @@ def _blocks(p: GemmProblem, tile: Any) -> int:
 
 
 def _meet(problems: Sequence[GemmProblem]) -> GemmProblem:
-    """A product that is read and written as all of these can be.
-
-    Its extents and strides divide theirs, but for those that are 1 where not all are; strides of
-    modes of extent 1 do not count.
-    """
+    """A product that is read and written as all of these can be."""
+    # Its extents and strides divide theirs, but for strides that are 1 where not all are; strides
+    # of modes of extent 1 do not count.
     every = dict[str, list[Operand]]()
     for p in problems:
         with_matrices(p, lambda role, x: every.setdefault(role, []).append(x) or x)  # type: ignore[func-returns-value]
@@ -375,27 +287,25 @@ def _key(family: _Simt, p: GemmProblem) -> tuple:
 
 
 def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
-    """Half precision goes to tensor cores; products without terms go where those with terms go."""
+    """Half precision goes to tensor cores; empty sums go where others go."""
     whole = replace(p, k=max(1, p.k), alpha="one" if p.alpha == "zero" else p.alpha)
     return _Mma() if dtype(p.a.dtype).is_stored and why_not_mma(whole, device) is None else _Simt()
 
 
 class _Choice(NamedTuple):
-    """A tile, what multiplying one of so many steps of K does, and blocks that a multiprocessor has
-    at once."""
+    """A tile, what one of ``steps`` does, and blocks that a multiprocessor has at once."""
 
     tile: Any
     of_depth: Callable[[int], Work]
     resident: int
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of a launch: of all blocks, as if each had as much to do, or of the
-        longest one alone."""
-        tile, blocks = self.tile, [_blocks(member.problem, self.tile) for member in members]
-        depths, moved = [member.problem.depth
-                         for member in members], sum(compulsory_bytes(x.problem) for x in members)
+        """The estimated time: of all blocks, evenly, or of the longest one alone."""
+        tile, problems = self.tile, [member.problem for member in members]
+        blocks = [_blocks(p, tile) for p in problems]
+        depths, moved = [p.depth for p in problems], sum(map(compulsory_bytes, problems))
         mean = sum(n * depth for n, depth in zip(blocks, depths, strict=True)) // sum(blocks)
-        of_c = tile.m * tile.n * dtype(members[0].problem.c.dtype).bytes
+        of_c = tile.m * tile.n * problems[0].c.item
 
         def expected(depth: int, count: int, nbytes: int) -> float:
             turns = blocks_in_turns(count, self.resident, -(-depth // tile.k), tile.stages, device)
@@ -413,29 +323,27 @@ class _Simt:
     run_mode = 0
 
     def oriented(self, member: Member) -> Member:
-        """A product as the kernel writes C best."""
         p = member.problem
         runs, across = (p.c.strides[mode] == 1 or p.shape[mode] <= 1
                         for mode in (self.run_mode, 1 - self.run_mode))
-        return member if runs or not across else replace(member, problem=transposed(p),
-                                                         roles=member.roles[::-1])
+        if runs or not across:
+            return member
+        places = tuple((_OTHER.get(name, name), there) for name, there in member.places)
+        return replace(member, problem=transposed(p), places=places)
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
-        """The tiles."""
         p = _meet([member.problem for member in members])
         a, b = p.map_inputs(simt_access)
-        accumulator = dtype(p.accumulator)
-        for t in candidates(accumulator.name):
+        for t in candidates(p.accumulator):
             depth, blocks = 0, 0                       # large tiles have one chain
             if t.chains > 1:
                 depth = max(member.problem.k for member in members)
                 blocks = sum(tiles_of_c(member.problem, (t.m, t.n)) for member in members)
-            yield _Choice(summing(t, depth, blocks, accumulator.bytes, device),
+            yield _Choice(summing(t, depth, blocks, p.sum_bytes, device),
                           partial(simt_work, p, t, a=a, b=b, device=device), resident_blocks(t))
 
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
-        """The kernel with a tile for products that meet in one, whose offsets reach so many
-        elements."""
+        """The kernel for products that meet in ``p``, whose offsets are below ``reach``."""
         a, b = p.map_inputs(simt_access)
         c = simt_access(p.c, p.shape, tile.values[0])
         return gemm_simt(specialised(SimtConfig, p, c, reach, 0, tile=tile, a=a, b=b, grouped=True))
@@ -443,13 +351,10 @@ class _Simt:
 
 @dataclass(frozen=True)
 class _Mma(_Simt):
-    """Products on warp-level tensor cores, C N-major where it can be."""
-
     name = "gemm_mma"
     run_mode = 1
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
-        """The tiles."""
         atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
         for tile in mma_tiles(atom, device):
@@ -457,7 +362,6 @@ class _Mma(_Simt):
                           resident_on_mma(tile, device))
 
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
-        """The kernel with a tile."""
         a, b = p.map_inputs(vector_access)
         c = vector_access(p.c, p.shape, 2 * p.c.item)
         c = c if c.unit == 1 else replace(c, width=1)
@@ -466,7 +370,6 @@ class _Mma(_Simt):
 
 
 def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
-    """The launch of products that share a kernel."""
     seconds, tile = min(((choice.seconds(members, device), choice.tile)
                          for choice in family.choices(members, device)), key=itemgetter(0))
     problems = [member.problem for member in members]

@@ -1,5 +1,4 @@
-"""Plans of float64 and complex128 products on tensor cores that multiply bytes: operands become
-residues modulo small numbers."""
+"""Plans of float64 and complex128 products of bytes: residues of operands modulo small numbers."""
 
 from __future__ import annotations
 
@@ -65,8 +64,6 @@ from .family import Choice, Family, Made
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
 
-__all__ = ["MODULAR", "RESIDUES", "plan_modular", "why_not_modular", "why_not_residues"]
-
 # real products of a sum; with fewer the bound of native arithmetic is nearly as small
 _LEAST_DEPTH = 256
 
@@ -85,7 +82,6 @@ _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and 
 
 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
         return "it computes all of C, not a triangle"
     if refused := why_not_types(p, "float64", "complex128"):
@@ -104,8 +100,7 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def why_not_residues(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_modular`` is not taken for a problem unless a caller names its precision, or
-    ``None`` if it may be."""
+    """Why ``gemm_modular`` is taken by name alone, or ``None`` if planning may take it."""
     if (refused := why_not_modular(p, device)) is None and parts_of(p.a.dtype) * p.k < _LEAST_DEPTH:
         return f"the error bound of native arithmetic is no larger for sums of fewer than {_LEAST_DEPTH} products"
     return refused
@@ -117,8 +112,7 @@ _STATE = {"words": _FRONT, "numbers": _FRONT}          # of a product
 
 @dataclass(frozen=True)
 class _Surveyed:
-    """An operand, and the parts of the workspace with the sums of parts of its rows, and with what
-    is known of them."""
+    """An operand, and the workspace of its parts' sums and of what is known of its rows."""
 
     side: Side
     partials: Argument = _FRONT
@@ -128,7 +122,6 @@ class _Surveyed:
 
     @classmethod
     def within(cls, workspace: Workspace, side: Side) -> _Surveyed:
-        """An operand with its parts of the workspace."""
         nbytes = 20 * cls(side).parts, 8, 4, 4
         return cls(side, *(workspace.take(each * side.all_rows) for each in nbytes))
 
@@ -145,29 +138,25 @@ class _Surveyed:
 
     @property
     def parts(self) -> int:
-        """Parts of K whose sums are apart."""
         return self.reading.blocks(self.side.rows, self.side.k)[1]
 
     @property
     def blocks(self) -> int:
-        """Blocks that read it."""
         side = self.side
         return prod(self.reading.blocks(side.rows, side.k)) * prod(side.extents)
 
     @property
     def row_blocks(self) -> int:
-        """Blocks that have some of its rows."""
         return -(-self.side.all_rows // ROWS)
 
     @property
     def partial_sums(self) -> dict[str, Argument]:
-        """Where the sums of parts of rows are."""
         count = self.side.all_rows * self.parts
         return {name: place(self.partials, nbytes * count)
                 for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
 
     def known(self, matrix: int = 0, row: int = 0) -> dict[str, Argument]:
-        """Where norms, lowest bits and exponents of rows are, from a row of a matrix on."""
+        """Arguments for norms, lowest bits and exponents of rows, from a row of a matrix on."""
         first = row + matrix * sum(self.side.row_strides[-1:])
         return {"Q": place(self.norms, 8 * first), "D": place(self.lowest, 4 * first),
                 "E": place(self.exponents, 4 * first)}
@@ -203,7 +192,6 @@ def _planes(p: GemmProblem) -> int:
 
 
 def _plane_bytes(p: GemmProblem) -> tuple[int, int, int]:
-    """Bytes of all planes of A, of B and of C."""
     pitch, across = _pitches(p)
     a, b = (_planes(p) * side.all_rows * pitch for side in sides(p))
     return a, b, _planes(p) * p.m * across * p.matrices
@@ -218,7 +206,6 @@ class _Memory(NamedTuple):
 
     @classmethod
     def of_a(cls, workspace: Workspace, p: GemmProblem) -> Argument:
-        """The part for planes of A."""
         return workspace.take(_plane_bytes(p)[0])
 
     @classmethod
@@ -237,7 +224,6 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
 
 
 def _bytes(p: GemmProblem) -> int:
-    """The workspace that planes of a block of C take."""
     workspace = Workspace()
     _Memory.beside(_Memory.of_a(workspace, p), p, workspace)
     return aligned(workspace.nbytes)
@@ -253,8 +239,7 @@ class _Rows(NamedTuple):
 
 
 def _residues(p: GemmProblem, matrix: int, rows: Iterable[_Rows]) -> Launch:
-    """The launch that makes residues of one or two operands of a block of C: first of what is
-    turned, whose blocks take longest."""
+    """The launch that makes residues, first of what is turned, whose blocks take longest."""
     pitch, _across = _pitches(p)
     operands, values, blocks, spans = [], [], [], list[int]()
     for surveyed, side, first, planes in sorted(rows, key=lambda x: x.side.access.unit != 0):
@@ -271,7 +256,6 @@ def _residues(p: GemmProblem, matrix: int, rows: Iterable[_Rows]) -> Launch:
 
 def _product(p: GemmProblem, device: DeviceInfo,
              memory: _Memory) -> tuple[Launch, GemmModularConfig]:
-    """The launch that multiplies planes."""
     groups, columns, stages = _tile(p, device)
     config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
                          stages=stages)
@@ -290,7 +274,6 @@ def _product(p: GemmProblem, device: DeviceInfo,
 
 
 def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
-    """The tile whose waves take the least time."""
     def waves(tile: tuple[int, int, int]) -> float:
         groups, columns, _stages = tile
         tiles = tiles_of_c(p, (64 * groups, columns)) * planes_of(p.a.dtype) * 14
@@ -301,7 +284,6 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
 
 def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surveyed, _Surveyed],
              memory: _Memory) -> Launch:
-    """The launch that makes C of residues."""
     _pitch, across = _pitches(p)
     c = replace(vector_access(p.c, p.shape), width=1, conj=False)
     reach = max(output_span(p), _plane_bytes(p)[2])
@@ -314,8 +296,7 @@ def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surve
 
 
 def _work(p: GemmProblem, device: DeviceInfo) -> Work:
-    """The work where elements are random numbers; of endless time if the workspace has no room for
-    planes."""
+    """The work for random elements; endless if the workspace has no room for planes."""
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = p.a.item, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
@@ -335,7 +316,6 @@ def _work(p: GemmProblem, device: DeviceInfo) -> Work:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
-    """The one way."""
     yield Choice(None, 1, p.k, 1, _work(p, device), "by residues")
 
 

@@ -1,5 +1,4 @@
-"""Operands of ``gemm_split``: how blocks read their rows, and the planes that they leave in the
-workspace."""
+"""Operands of ``gemm_split``: how blocks read their rows, and their planes in the workspace."""
 
 from __future__ import annotations
 
@@ -19,10 +18,8 @@ from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pi
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints
 
-__all__ = ["ROW_MULTIPLE", "Planes", "Readings", "readings_of"]
-
 ROW_MULTIPLE = 8
-"""Elements of planes: strides of tensor maps are multiples of 16 bytes."""
+"""Elements of rows of planes come in multiples of this: strides of tensor maps are in 16 bytes."""
 
 _ALONG = ((512, 2), (512, 1))  # threads of a block that splits rows, and blocks that share a
                                # multiprocessor: rows along K,
@@ -40,28 +37,9 @@ _MANY_ROWS = 768
 
 @dataclass(frozen=True)
 class Planes:
-    """An operand in the workspace, split.
-
-    Attributes
-    ----------
-    config : SplitOperand
-        How it is split.
-    values : dict
-        What the kernel that splits it takes, by name without the side.
-    blocks, records : int
-        Blocks that split it, and what they say of their rows: as many records, or one from each
-        cluster that shares rows.
-    extents, strides : tuple of int
-        Of the planes, in elements: rows, K, plane, then the batch modes that the operand has,
-        innermost first.
-    row_strides : tuple of int
-        Of the exponents of the rows, for each batch mode of the problem, innermost first.
-    exponents, said, planes : Argument
-        The parts of the workspace with the exponents of rows, the records of blocks, and the
-        planes.
-    span : int
-        The largest distance between two elements of the operand or of its planes.
-    """
+    """An operand in the workspace, split. ``extents`` and ``strides`` are those of planes, in
+    elements: rows, K, plane, then batch modes, innermost first; ``said`` are ``records`` of its
+    rows; ``span`` is the largest distance between elements of operand or planes."""
 
     config: SplitOperand
     values: Mapping[str, Any]
@@ -78,7 +56,6 @@ class Planes:
     @classmethod
     def within(cls, workspace: Workspace, form: SplitFormat, side: Side,
                config: SplitOperand) -> Planes:
-        """An operand with its parts of the workspace."""
         rows, depth, lengths = config.copies * side.rows, config.parts * side.k, side.extents
         along, across = (depth, rows) if config.k_major else (rows, depth)
         pitch = row_pitch(along, ROW_MULTIPLE)
@@ -115,13 +92,10 @@ class Readings(NamedTuple):
 
 @lru_cache(maxsize=256)
 def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
-    """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex
-    rows of B are doubled.
-
-    The more share it, the better some load rows while others split them. Fewer have more of the
-    shared memory: the part of a row that does not fit there has to be read again. With rows across
-    K, which need shared memory in every block, the other operand uses it too.
-    """
+    """How blocks look at rows of A and of B twice; complex rows of B are doubled."""
+    # The more share a multiprocessor, the better some load while others split; fewer have more
+    # shared memory: what does not fit is read again. With rows across K, the other operand uses it
+    # too.
     most = device.shared_bytes_per_block
     operands = [_accessed(side, doubled) for side, doubled in
                 zip(sides(p), (False, parts_of(p.a.dtype) == 2), strict=True)]
@@ -149,13 +123,9 @@ def _accessed(side: Side, doubled: bool) -> SplitOperand:
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
              clusters: Ints) -> SplitOperand:
-    """An operand whose blocks read whole rows well: threads along rows and K, and how much is in
-    flight or kept at a time.
-
-    Short rows stay in registers if they may; where they cannot be read as whole runs, they get
-    there through shared memory. Others are in shared memory, of which a block has at most ``limit``
-    bytes.
-    """
+    """An operand in whole rows: threads along rows and K, and how much is kept."""
+    # Short rows stay in registers if they may, through shared memory where they cannot be read as
+    # whole runs. Others are in shared memory, at most ``limit`` bytes of a block.
     run, item = operand.run, dtype(operand.element).bytes
     operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
     if not operand.k_major:
@@ -170,8 +140,7 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
 
 def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
             clusters: Ints) -> SplitOperand:
-    """An operand whose rows are across K: as few blocks share them as can keep them, two at least
-    if there are few rows."""
+    """An operand with rows across K: few blocks that can keep them, two for few rows."""
     few = rows < _MANY_ROWS
     lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
     for cluster in clusters:
@@ -194,5 +163,4 @@ def _kept(operand: SplitOperand, k: int, limit: int) -> SplitOperand:
 
 
 def _largest_power(limit: int) -> int:
-    """The largest power of two up to a limit, or 0."""
     return 1 << limit.bit_length() >> 1

@@ -1,5 +1,4 @@
-"""Plans of float32 and complex64 products on 16-bit tensor cores: both operands are split, then
-multiplied plane by plane."""
+"""Plans of float32 and complex64 products on 16-bit tensor cores, of operands in planes."""
 
 from __future__ import annotations
 
@@ -47,9 +46,6 @@ from .family import Choice, Family, Made, divided_bytes
 from .planes import ROW_MULTIPLE, Planes, readings_of
 from .simt import SIMT, plan_simt
 
-__all__ = ["GUARDED", "LEAST_K", "SPLIT", "STAGES", "parts_of", "plan_guarded", "why_not_guarded",
-           "why_not_split"]
-
 _BESIDE = 80 << 20             # bytes of workspace beside as many as A and B have
 _MOST_PLANE_BYTES = 6  # of all planes of a real number
 _VERDICT_BYTES = verdict_bytes(MOST_BLOCKS)
@@ -70,12 +66,12 @@ Tiling = Choice[tuple[int, int]]
 _NARROW = FORMATS["fp16x3"]
 
 LEAST_K = 256
-"""With fewer real products in a sum, native arithmetic can be more accurate: in sums of one sign,
-what tensor cores cut off within a stage counts as much as the rounding of some 200 sums."""
+"""The least real products of a sum: with fewer, native arithmetic can be more accurate."""
+# In sums of one sign, what tensor cores cut off within a stage counts as much as the rounding of
+# some 200 sums.
 
 
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
     if refused := why_not_types(p, "float32", "complex64") or why_not_on_wgmma(p, device,
                                                                                parts_of(p)):
         return refused
@@ -90,8 +86,7 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def why_not_guarded(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_split`` is not taken for a problem unless a caller names its precision, or
-    ``None`` if it may be."""
+    """Why ``gemm_split`` is taken by name alone, or ``None`` if planning may take it."""
     if (refused := why_not_split(p, device)) is None and parts_of(p) * p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
     return refused
@@ -103,12 +98,8 @@ def parts_of(p: GemmProblem) -> int:
 
 
 def _facing(p: GemmProblem) -> Oriented:
-    """The problem whose C is written along its rows; of complex numbers, that whose B, the operand
-    that is doubled, is the smaller.
-
-    Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: either is whole
-    sectors.
-    """
+    """The problem with C along its rows; of complex numbers, with the smaller operand as B."""
+    # Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: whole sectors.
     in_a, in_b = stored_elements(p)
     if parts_of(p) == 1 or in_a == in_b:
         return oriented(p, 1)
@@ -117,7 +108,7 @@ def _facing(p: GemmProblem) -> Oriented:
 
 
 def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
-    """What computes a product in the format that a caller names, whatever its elements are."""
+    """What computes a product in the format that a caller names."""
     p, form = facing.problem, FORMATS[facing.original.precision]
     splitting = _Splitting(form, device, facing.roles)
     cut = splitting.cut(p, _room(p))
@@ -128,16 +119,11 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
 
 
 def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
-    """A product that is never less accurate than native arithmetic: the device itself decides which
-    format the elements allow.
-
-    fp16x3 if no row of an operand needs more than a row of the other one offers
-    (:data:`~cuteblas.kernels.split.planes.RECORD`); bf16x6 if that fails, where it is faster than
-    native arithmetic; native arithmetic if elements of a row lie more than 2^100 apart, and for
-    infinities and NaNs. Kernels that are not chosen return at once. Where the planes of a format
-    would take too much of the workspace, C is computed in blocks, for each of which the device
-    decides.
-    """
+    """A product never less accurate than native arithmetic: the device decides on the format."""
+    # fp16x3 if no row needs more than a row of the other operand offers; else bf16x6, where it is
+    # faster than native arithmetic; native if elements of a row lie more than 2^100 apart, and for
+    # infinities and NaNs. With too little workspace, C is computed in blocks, and the device
+    # decides for each.
     p, broad = facing.problem, FORMATS["bf16x6"]
     room = _room(p) - _VERDICT_BYTES
     third = _tiling(p, device, broad).work.seconds(device) \
@@ -174,23 +160,20 @@ def _reason(facing: Oriented, config: GemmSplitConfig, cut: Blocks, launches: Se
 
 
 def _room(p: GemmProblem) -> int:
-    """The workspace that a product may have if it can be cut so: as many bytes as its operands, and
-    a few more."""
+    """The workspace that a product may have if it can be cut: about the bytes of its operands."""
     return sum(stored_elements(p)) * p.a.item + _BESIDE
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Tiling:
-    """The fastest tiling by estimate."""
     return least(_tilings(p, device, form), device)
 
 
 def _named(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
-    """The best tiling in the format that a caller names."""
     yield replace(_tiling(p, device, FORMATS[p.precision]), name=p.precision)
 
 
 def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
-    """Those of fp16x3; of products in blocks the best one alone, which each block chooses again."""
+    """Tilings of fp16x3; of products in blocks the best alone, chosen again by each block."""
     if _Splitting(_NARROW, device).cut(p, _room(p) - _VERDICT_BYTES).count(p) > 1:
         yield replace(_tiling(p, device, _NARROW), name="in blocks")
     else:
@@ -198,8 +181,7 @@ def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[Tiling]:
-    """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which
-    no tile is cut twice."""
+    """Whole tiles, or those after whole waves divided, or a wave more; none is cut twice."""
     parts, most, item = parts_of(p), device.multiprocessors, p.a.item
     steps, products = -(-parts * p.k // DEPTH), len(form.main + form.corrections)
     sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
@@ -218,28 +200,13 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[
 
 
 def _one_operand(p: GemmProblem) -> bool:
-    """Whether planes of A are those of B."""
     return p.triangle == "both" and parts_of(p) == 1
 
 
 @dataclass(frozen=True)
 class _Splitting:
-    """What splits both operands and multiplies them, for each block of C.
-
-    Attributes
-    ----------
-    form : SplitFormat
-        The planes.
-    device : DeviceInfo
-        The device to plan for.
-    roles : tuple of str
-        The roles of A and B.
-    workspace : Workspace
-        Where the planes are.
-    fallback, gate : int, optional
-        The verdict that each block leaves on its rows if another algorithm has to compute it; that
-        under which all of them run.
-    """
+    """What splits and multiplies operands for each block of C. Blocks leave the verdict
+    ``fallback`` if another algorithm has to compute theirs; all run under the verdict ``gate``."""
 
     form: SplitFormat
     device: DeviceInfo
@@ -249,8 +216,7 @@ class _Splitting:
     gate: int | None = None
 
     def cut(self, p: GemmProblem, room: int) -> Blocks:
-        """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks
-        that share them."""
+        """The fewest blocks of C whose planes have room; blocks share planes of rows of A."""
         def nbytes(part: GemmProblem) -> int:
             alone = replace(self, workspace=Workspace())
             alone._beside(part, alone._planes(0, part), _tiling(part, self.device, self.form))
@@ -260,8 +226,7 @@ class _Splitting:
 
     def in_blocks(self, whole: GemmProblem, cut: Blocks, tiling: Tiling | None = None
                   ) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig]:
-        """The launches of each block, and the configuration of the first; the tiling is that of a
-        single one."""
+        """The launches of each block, and the first configuration; ``tiling`` is for one."""
         tiling = tiling if cut.count(whole) == 1 else None
         found, configs = [], []
         for block, a, first in cut.by_rows(whole, self.workspace, partial(self._planes, 0),
@@ -273,7 +238,6 @@ class _Splitting:
         return found, configs[0]
 
     def _planes(self, side: int, p: GemmProblem) -> Planes:
-        """Take planes of A (0) or B (1) of the workspace."""
         return Planes.within(self.workspace, self.form, sides(p, self.roles)[side],
                              readings_of(p, self.device).operands[side])
 

@@ -1,6 +1,4 @@
-"""The transposes of "CuTe Matrix Transpose" as variants, naive, through shared memory with bank
-conflicts, and without; and copies and transposes by TMA: which problems the hardware takes, and the
-tensor maps for them."""
+"""Transposes of "CuTe Matrix Transpose" as variants, and copies and transposes by TMA."""
 
 from __future__ import annotations
 
@@ -31,8 +29,6 @@ from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo, Mode
 from ..variants import Variant
 
-__all__ = ["VARIANTS", "expected_seconds", "matrix_modes", "plan_tma_copy", "plan_tma_transpose"]
-
 _SOURCE = 'L. Mao, "CuTe Matrix Transpose"'
 _UNIT = Mode(1, 1, 1)
 # Shares of the bandwidth of a device copy, of kernels whose names contain these.
@@ -41,8 +37,7 @@ _SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 
 
 
 def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
-    """Mode M, contiguous in the target, mode N, contiguous in the source, and the offsets of the
-    first element in both."""
+    """Mode M, contiguous in the target, N, in the source, and offsets of the first element."""
     modes, source, target = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
@@ -55,7 +50,6 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
-    """The expected time of a copy by a kernel of a name."""
     nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
                  for strides in (problem.src_strides, problem.dst_strides))
     return device.seconds(0, 2, nbytes / next(share for part, share in _SHARES.items()
@@ -143,9 +137,7 @@ def _check_device(problem: CopyProblem, device: DeviceInfo) -> None:
 
 def _source_or_target(problem: CopyProblem, side: int, offset: int,
                       others: Sequence[Mode]) -> Argument:
-    """The memory of the source (0) or the target (1), if a tensor map describes it: ``others`` are
-    all modes but the contiguous one.
-    """
+    """The source's (0) or target's (1) memory, if a tensor map describes it."""
     item, what = problem.itemsize, ("source", "target")[side]
     alignment = (problem.src_alignment, problem.dst_alignment)[side]
     if alignment % _ALIGNMENT or offset * item % _ALIGNMENT:
@@ -165,7 +157,6 @@ def _source_or_target(problem: CopyProblem, side: int, offset: int,
 def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | TmaTransposeConfig,
              blocks: int,
              values: dict[str, Any], reason: str) -> Plan:
-    """The plan of one launch."""
     generator = tma_copy if isinstance(config, TmaCopyConfig) else tma_transpose
     notes = {f"tensor map {name}": _described(view.map.tensor_map)
              for name, view in values.items() if isinstance(view, View) and view.map}

@@ -1,9 +1,7 @@
-"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores;
-of CuTe's GEMM tutorial, and of the naive tiled product.
+"""Named kernels of CUTLASS's first article, of CuTe's GEMM tutorial, and the naive tiled product.
 
-A policy is what the article calls one: extents of the block tile and of the thread tile, and the
-step along K. Everything else follows: how many threads, how warps tile the block, how a thread's
-tile is cut into quadrants of 4 x 4 whose operands are vectors.
+From a policy (block tile, thread tile, step along K) follow the warps and the quadrants of 4 x 4
+of a thread, whose operands are vectors.
 """
 
 from __future__ import annotations
@@ -14,13 +12,13 @@ from math import prod
 
 from ..._dtypes import accumulator_of
 from ...kernels.common import parts_of
-from ...kernels.gemm.simt import TileShape
+from ...kernels.gemm.simt import TileShape, gemm_simt
 from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..copy.dispatch import plan_copy
 from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
 from ..gemm.packing import packed_matrices
-from ..gemm.simt import choice_of, simt_access, simt_product
+from ..gemm.simt import choice_of, config_of, simt_access
 from ..operands import (
     NARROW_SPAN,
     Roles,
@@ -35,8 +33,6 @@ from ..plan import Plan, Workspace
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant
 
-__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy", "plan_tutorial"]
-
 _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
 _STAGES = 2                         # double buffering
@@ -45,17 +41,7 @@ _PACKED = 4                         # int8 in a word
 
 @dataclass(frozen=True)
 class Policy:
-    """The sizes of one level each.
-
-    Attributes
-    ----------
-    block : tuple of int
-        Extents (M, N) of the tile of C of a block.
-    thread : tuple of int
-        Extents (M, N) of the tile of C of a thread.
-    depth : int
-        Step along K, in elements.
-    """
+    """The sizes of one level each: block and thread tiles (M, N) of C, and the step along K."""
 
     block: tuple[int, int]
     thread: tuple[int, int]
@@ -73,7 +59,6 @@ class Policy:
 
     @property
     def transposed(self) -> Policy:
-        """The policy for ``C^T``."""
         return replace(self, block=self.block[::-1], thread=self.thread[::-1])
 
 
@@ -93,25 +78,12 @@ _BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32),
 POLICIES: dict[str, dict[str, Policy]] = {
     "float32": _SINGLE, "float64": _DOUBLE, "float16": _HALF, "bfloat16": _HALF, "int8": _BYTES,
 }
-"""By element type and by the shape of the problem: those of CUTLASS 0.1, which the article
-describes (dispatch_policies.h)."""
+"""By element type and shape of the problem: those of CUTLASS 0.1 (dispatch_policies.h)."""
 
 
 def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """Plan a GEMM on the policy of a shape.
-
-    Parameters
-    ----------
-    shape : str
-        ``"small"`` ... ``"huge"``.
-    aligned : bool
-        Leave out predicates; extents must then be multiples of the block tile.
-    problem : GemmProblem
-        What to compute. int8 operands are summed in int32 by dp4a, and C is int32; float16 and
-        bfloat16 are summed in float32.
-    device : DeviceInfo
-        The device to plan for.
-    """
+    """Plan a GEMM on a policy, without predicates if ``aligned`` to the block tile; int8 is summed
+    in int32 by dp4a."""
     name = f"gemm_{shape}{'_aligned' if aligned else ''}"
     if problem.a.dtype not in POLICIES or problem.b.dtype != problem.a.dtype:
         raise ValueError(f"{name} multiplies two operands of one type, {', '.join(POLICIES)}, "
@@ -120,8 +92,7 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
 
 
 def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """Plan an int8 product with an int32 result on dp4a: the largest policy that gives every
-    multiprocessor a block."""
+    """Plan an int8 product on dp4a: the largest policy that gives every multiprocessor a block."""
     types = problem.a.dtype, problem.b.dtype, problem.c.dtype
     if types != ("int8", "int8", "int32"):
         raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, "
@@ -157,7 +128,8 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
     choice = choice_of(p, *p.map_inputs(simt_access), tile, 1, device)
     choice = replace(choice, tile=tile, blocks=blocks)
-    product = simt_product(p, device, choice, roles, aligned=aligned)
+    config = replace(config_of(p, device, choice), aligned=aligned)
+    product = bind(gemm_simt, config, p, blocks, roles, chunk=choice.chunk)
     launches = *(each for plan in copies.values() for each in plan.launches), product
     return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
                 reason + facing.note,
@@ -166,9 +138,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
 
 def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: DeviceInfo,
               name: str) -> tuple[GemmProblem, dict[str, Plan]]:
-    """A product of int8 as one of words of 4 neighbours along K, and what rearranges operands in
-    another order into the workspace, where ``roles`` has them from then on.
-    """
+    """A product of int8 as one of words of 4 along K, and what rearranges operands for it."""
     if p.c.dtype != "int32":
         raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
     if p.k % _PACKED:
@@ -214,21 +184,7 @@ _MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
 def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: GemmProblem,
                   device: DeviceInfo) -> Plan:
-    """Plan a GEMM on ``gemm_tutorial``.
-
-    Parameters
-    ----------
-    name : str
-        The variant's name.
-    shape : TutorialShape
-        Block and thread layouts.
-    predicated : bool
-        Whether extents may be ragged.
-    problem : GemmProblem
-        What to compute; the types of A, B and C may differ.
-    device : DeviceInfo
-        The device to plan for.
-    """
+    """Plan a GEMM on ``gemm_tutorial``; the types of A, B and C may differ."""
     # the order in which neighbouring threads own it
     facing = replace(oriented(problem, 0), purpose="C is M-major")
     p = facing.problem
