@@ -52,12 +52,9 @@ def by_library(function: Func, *arguments: Any, **named: Any) -> Any:
     # Each library is asked as NumPy asks it (NEP 18), once: NumPy would look for our arrays again,
     # in containers that are not known here.
     ours = ours_by_numpys().get(function)
-    first = arguments[0] if arguments else None
-    if len(arguments) == 1 and not named and type(first) is np.ndarray:
-        on_gpu = None
-    else:
-        on_gpu = first if kind_of(first) == "cupy" else next((x for x in leaves((arguments, named))
-                                                              if kind_of(x) == "cupy"), None)
+    values = *arguments, *named.values()
+    on_gpu = None if _ON_THE_HOST.issuperset(map(type, values)) else next(
+        (x for x in leaves(values) if kind_of(x) == "cupy"), None)
     if on_gpu is not None:
         from ._cupy_functions import by_cupy
 

@@ -6,6 +6,7 @@ import operator
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from math import prod, trunc
 from types import FunctionType
@@ -231,15 +232,12 @@ class ndarray(_Base):
             If there is no such device, and for a stream without a GPU.
         """
         device = checked_device(device)
-        if stream is None:
-            data = copied_to(self._data, device)
-        elif (device, self.device) == (CPU, CPU):
+        if stream is not None and device == self.device == CPU:
             raise ValueError(
                 'The stream argument to to_device() is not supported between "cpu" and "cpu"'
             )
-        else:
-            with stream:
-                data = copied_to(self._data, device)
+        with nullcontext() if stream is None else stream:
+            data = copied_to(self._data, device)
         return self if data is self._data else wrap(data)
 
     # -- elements ----------------------------------------------------------------------------------
