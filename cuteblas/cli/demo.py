@@ -100,7 +100,8 @@ def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
 
 def _in_words(graded: Grade, result: np.ndarray) -> str:
     """Whether a result is right, and how accurate it is."""
-    rows = f"all {graded.rows}" if graded.checked == graded.rows else f"{graded.checked} of {graded.rows}"
+    whole = graded.checked == graded.rows
+    rows = f"{'all' if whole else f'{graded.checked} of'} {graded.rows}"
     right = f"{'right' if graded.passed else 'WRONG'}, {rows} rows checked"
     if not graded.limit:
         return f"{right}: {'equal to' if graded.passed else 'DIFFERENT FROM'} NumPy's"
@@ -175,8 +176,9 @@ def _emulate(work: Task) -> list[bool]:
         "no access out of bounds or misaligned, no race between threads, no read of uninitialised memory"
     )
     compiled = usage("emulator").files > known
-    how = "mostly to compile the kernel, which is now on" if compiled else "with the compiled kernel from"
-    _entry("time", f"{duration(seconds)}, {how} disk")
+    how = ("mostly to compile the kernel, which is now on disk" if compiled
+           else "with the compiled kernel from disk")
+    _entry("time", f"{duration(seconds)}, {how}")
     print()
     for line in picture(plan, paint()):
         print(wrapped(f"  {line}"))

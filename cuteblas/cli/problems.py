@@ -31,7 +31,7 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
     return [(tuple(map(int, extents)), axes) for extents, axes in found]
 
 
-# -- permutations ---------------------------------------------------------------------------------
+# -- permutations ----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Permutation:
     """A permutation of the axes of an array, written out or in place; rows of memory are
@@ -78,7 +78,7 @@ def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
     return Permutation(extents, (*range(count - 2), count - 1, count - 2), in_place)
 
 
-# -- what calibrate measures ------------------------------------------------------------------------
+# -- what calibrate measures -----------------------------------------------------------------------
 class Sample(NamedTuple):
     """A problem, the type of its elements, and bytes before the first ones."""
 
