@@ -17,8 +17,6 @@ from .divided import Divided, Share
 from .persistent import RingConfig
 from .triangle import tiles_of_c
 
-__all__ = ["Scheduler", "TileOfC", "Work"]
-
 
 @dataclass(frozen=True)
 class TileOfC:

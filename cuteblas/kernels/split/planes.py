@@ -68,8 +68,6 @@ from ..common import (
 from ..guard import gate_tag
 from .condition import RECORD
 
-__all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
-
 _WORD = 4                           # bytes
 _FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
 """Statistics of a row and their types: the largest magnitude, then counts and a sum."""

@@ -9,7 +9,7 @@ from math import inf, prod
 from typing import Any, NamedTuple
 
 from ...codegen.signature import View
-from ...kernels.common import OperandAccess
+from ...kernels.common import OperandAccess, parts_of
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC
 from ...kernels.guard import NATIVE
@@ -31,7 +31,6 @@ from ...kernels.modular.survey import (
     SurveyConfig,
     SurveyOperand,
     choice,
-    parts_of,
     survey,
 )
 from ..cost.work import Work, on_wgmma
