@@ -17,7 +17,7 @@ from tests.test_architecture import HOME, MODULES, circles
 BUDGETS = {                             # tokens
     ".": 3720, "array": 21590, "blas": 17290, "cli": 21710, "codegen": 30700, "dask": 7880,
     "emulator": 5000, "engines": 47240, "functions": 64590, "kernels": 71450, "layout": 34680,
-    "planning": 82170, "runtime": 15090, "tutorial": 4840,
+    "planning": 82166, "runtime": 15090, "tutorial": 4840,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 299, 7, 724
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
