@@ -25,6 +25,7 @@ from ..operands import (
     gemm_span,
     of_triangle,
     oriented,
+    run_access,
     settled,
     specialised,
     tiles_of_c,
@@ -440,8 +441,7 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
                 gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices, if any."""
     run = choice.tile.run(p.c.dtype, p.triangle)
-    c = vector_access(p.c, p.shape, min(VECTOR_BYTES, run * p.c.item))
-    c = c if c.unit == 1 else OperandAccess(c.unit)
+    c = run_access(1, p.c, p.shape, min(VECTOR_BYTES // p.c.item, run))
     reach = gemm_span(p, choice.chunk)
     crowded = gate is not None or (reach >= NARROW_SPAN
                                    and _is_crowded(choice.tile))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -21,9 +21,8 @@ from ..operands import (
     gemm_span,
     of_triangle,
     oriented,
+    run_access,
     specialised,
-    unit_mode,
-    width_along,
 )
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -172,13 +171,10 @@ def _aligned(p: GemmProblem, tile: TileShape) -> bool:
                                                                  or p.k % tile.k)
 
 
-@lru_cache(maxsize=1024)
 def simt_access(operand: Operand, extents: tuple[int, int],
                 limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
-    unit = unit_mode(operand)
-    width = width_along(0, operand, extents, limit) if unit == 0 else 1
-    return OperandAccess(unit, width, operand.conj)
+    return run_access(0, operand, extents, limit)
 
 
 def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:
