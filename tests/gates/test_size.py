@@ -16,8 +16,8 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 22030, "blas": 17460, "cli": 22230, "codegen": 30700, "dask": 7880,
-    "emulator": 5100, "engines": 47210, "functions": 65030, "kernels": 71930, "layout": 34680,
-    "planning": 83380, "runtime": 15280, "tutorial": 4880,
+    "emulator": 5100, "engines": 47200, "functions": 65030, "kernels": 71930, "layout": 34680,
+    "planning": 83300, "runtime": 15280, "tutorial": 4880,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 299, 7, 738
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
