@@ -26,11 +26,11 @@ from .gemm import (
     GemmCall,
     gemm,
     gemm_by_numpy,
-    gemm_of_host,
     prepare,
     refuse_shared_outputs,
 )
 from .gufunc import Product, let_numpy_refuse, single_out
+from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less

@@ -184,7 +184,7 @@ class Program:
 
 def program(settled: Expression, shapes: Sequence[Ints],
             out: tuple[Ints, np.dtype] | None = None) -> Program | None:
-    """What a call does; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
+    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
     extents = settled.extents
     ends = settled.shape, settled.strides, settled.dtype, settled.scalar
     if 0 in extents.values():

@@ -33,14 +33,6 @@ from ..layout import (
 )
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
-           "Partition", "batch_letters",
-           "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
-           "existing", "fold_chains", "fold_halves", "grouped_raster", "join_words", "mapped",
-           "numbers_of", "operand", "packed_strides", "part_of_tile", "parts_of",
-           "split_words", "tile_from", "tile_of_block", "transpose_words", "unravel",
-           "vectors_along"]
-
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
 

@@ -97,7 +97,8 @@ def test_one_term_and_none(find):
                           ("...i,i...", [(4, 2), (2, 4)], "Āi,iĀ->Ā"),
                           ("...i->...", [(4, 5, 2)], "āĀi->āĀ"), ("...,i", [(), (2,)], ",i->i")])
 def test_subscripts_without_abbreviations(text, shapes, expected):
-    assert str(read((text,), shapes)) == expected
+    found = read((text,), shapes)
+    assert f"{','.join(found.terms)}->{found.result}" == expected
 
 
 def test_extents_follow_the_larger_axis():

@@ -30,8 +30,6 @@ from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, 
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum, select
 from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, split_words
 
-__all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
-
 _WORD = 4              # bytes: of what is copied to shared memory without registers, at least, and
                        # of the words of shared memory that are cut to those of global memory
 

@@ -37,9 +37,6 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel",
-           "short_rows_kernel"]
-
 _WORD, _VECTOR, _SECTOR, _LINE = 4, 16, 32, 128
 
 

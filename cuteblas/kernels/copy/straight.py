@@ -33,8 +33,6 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["CopyConfig", "copy_kernel"]
-
 _WORD, _VECTOR = 4, 16                # bytes
 
 

@@ -52,8 +52,6 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["TransposeConfig", "transpose_kernel"]
-
 _WORD, _VECTOR, _LINE = 4, 16, 128  # bytes
 _WIDE = 32                          # columns from which on tiles of words that begin anywhere are
                                     # read at multiples of a stride

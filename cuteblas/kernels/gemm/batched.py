@@ -52,8 +52,6 @@ from ...layout.symbolic import Condition, IntLike, all_of, minimum
 from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
-__all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
-
 Box = tuple[int, int, int]
 
 MATRICES = 2

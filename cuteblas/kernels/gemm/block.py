@@ -25,8 +25,6 @@ from ..epilogue import Epilogue, EpilogueConfig, OutputTile, OutputTriangle, Pie
 from ..guard import gate_tag
 from .triangle import tiles_of_c
 
-__all__ = ["GemmBlock", "GemmConfig", "builder"]
-
 
 @dataclass(frozen=True)
 class GemmConfig(EpilogueConfig):

@@ -9,8 +9,6 @@ from ...layout import Tensor, local_tile, size
 from ...layout.symbolic import IntLike, equal, select
 from ..common import GROUP
 
-__all__ = ["ALONE", "Cluster", "Place"]
-
 
 @dataclass(frozen=True)
 class Cluster:

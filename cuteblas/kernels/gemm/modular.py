@@ -22,8 +22,6 @@ from .roles import Finish, Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
 from .staged import StagedC
 
-__all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
-
 _ELEMENT, _RESIDUE = "int8", "uint8"
 
 MOST_DEPTH = 2**30 // 128**2

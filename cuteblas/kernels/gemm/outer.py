@@ -27,8 +27,6 @@ from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig, builder
 
-__all__ = ["SECTOR", "OuterConfig", "OuterTile", "gemm_outer"]
-
 SECTOR = 32
 """Bytes of memory that are written together."""
 

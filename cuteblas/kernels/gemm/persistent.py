@@ -14,8 +14,6 @@ from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
 
-__all__ = ["DEPTH", "RingConfig", "TmaConfig", "depth_of"]
-
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""
 

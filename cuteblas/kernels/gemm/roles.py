@@ -36,9 +36,6 @@ from .divided import Divided
 from .persistent import RingConfig
 from .scheduler import Scheduler, TileOfC, Work
 
-__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock",
-           "ring_of_tiles"]
-
 _REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
 """Registers of a thread that loads and of one that multiplies, by multiplying warpgroups."""
 

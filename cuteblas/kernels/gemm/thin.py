@@ -19,9 +19,6 @@ from ...layout.symbolic import IntLike, all_of, equal
 from ..common import WARP, Pair, butterfly
 from .block import GemmBlock, GemmConfig, builder
 
-__all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
-
-
 
 @dataclass(frozen=True)
 class ThinTile:

@@ -25,8 +25,6 @@ from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import Work
 from .staged import WarpgroupOutput
 
-__all__ = ["WgmmaConfig", "gemm_wgmma"]
-
 _BITS = 32                          # of accumulators
 
 

@@ -55,8 +55,6 @@ from .survey import (
     plane_rows,
 )
 
-__all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
-
 K_MULTIPLE = 32
 """Bytes of a row of residues come in multiples of this."""
 

@@ -54,8 +54,6 @@ from .survey import (
     plane_rows,
 )
 
-__all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
-
 N_MULTIPLE = 16
 """Bytes of a row of residues of C come in multiples of this."""
 

@@ -39,17 +39,10 @@ from ..common import (
     existing,
     numbers_of,
     operand,
-    parts_of,
     unravel,
     vectors_along,
 )
 from ..guard import HOLDS, NATIVE, Field, Record
-
-__all__ = ["ARRIVED", "CHOICE", "GROUPS", "LANES", "LIMBS", "MODULI", "MOST", "NORMS",
-           "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS", "WEIGHTS", "WORD",
-           "ModularOperand", "SurveyConfig", "SurveyOperand", "choice", "count_moduli",
-           "declare_state", "groups_of_lanes", "load_choice", "parts_of", "plane_rows",
-           "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """The largest numbers that are pairwise coprime."""

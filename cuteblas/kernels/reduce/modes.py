@@ -37,8 +37,6 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
-
 OPERATIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
 """Device functions of two values; maximum and minimum hand on a NaN, as NumPy's do."""
 

@@ -27,8 +27,6 @@ from ..common import (
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 from ..guard import gate_tag
 
-__all__ = ["TILE", "ReduceConfig", "reduce_split"]
-
 TILE = (32, 8)
 _THREADS = 256
 # of additions, of each thread: the rounding of one would grow with the number of slices

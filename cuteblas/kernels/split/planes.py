@@ -68,8 +68,6 @@ from ..common import (
 from ..guard import gate_tag
 from .condition import RECORD
 
-__all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
-
 _WORD = 4                           # bytes
 _FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
 """Statistics of a row and their types: the largest magnitude, then counts and a sum."""
@@ -189,7 +187,7 @@ class SplitOperand:
 
     @property
     def bringer(self) -> Layout:
-        """What a thread loads: ``((thread), (element, vector))`` -> position in a tile."""
+        """A thread's loads: ``((thread), (element, vector))`` -> position in a tile."""
         # A warp loads what it splits. Where a run is several vectors, neighbouring lanes load
         # neighbouring vectors: few sectors, and few words of the same bank.
         if not self.exchanged:
@@ -208,7 +206,7 @@ class SplitOperand:
 
     @property
     def exchanged(self) -> bool:
-        """A thread's loads: ``((thread), (element, vector))`` -> position in a tile."""
+        """Whether threads load into shared memory what others of their warp split."""
         return self.slots > 0 and self.x.width < self.run
 
     @property
