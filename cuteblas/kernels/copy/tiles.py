@@ -23,7 +23,6 @@ from ...codegen import (
     integer,
 )
 from ...codegen.engine import Lines
-from ...codegen.paired import PairBuilder
 from ...layout import (
     ComposedLayout,
     Layout,
@@ -40,6 +39,7 @@ from ..common import (
     ELEMENTS,
     DynamicPair,
     Pair,
+    builder,
     coordinates,
     copy_element,
     cut_words,
@@ -178,11 +178,9 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     # anywhere: there the lowest element that belongs to the source and its end are parameters too.
     tile = TransposedTile(config)
     what = "D[j, i, batch] = D[i, j, batch] in place" if config.in_place else "D[j, i, batch] = S[j, i, batch]"
-    builder = PairBuilder if config.paired else KernelBuilder
     k = builder(
-        config.name,
+        config,
         config.threads,
-        wide=config.wide,
         min_blocks=config.min_blocks,
         summary=f"{what}, J contiguous in the source and I in the target{', rows begin anywhere' if config.cut else ''}: "
         f"elements of {config.item} bytes, tile (J, I) = {config.tile}\n"

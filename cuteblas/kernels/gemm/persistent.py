@@ -10,7 +10,7 @@ from ...codegen import KernelBuilder, TmaBox, WgmmaMma, oldest_with, operand_lay
 from ...codegen.swizzled import ROW_BYTES, longest_row
 from ...codegen.wgmma import WgmmaAtom
 from ...layout import Layout, make_layout
-from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters
+from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters, builder
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
 
@@ -93,8 +93,8 @@ class RingConfig:
 
     def builder(self, summary: str, others: int = 1) -> KernelBuilder:
         """The kernel's builder, with ``others`` warpgroups that do not multiply."""
-        return KernelBuilder(self.name, GROUP * (self.groups + others), arch=oldest_with("wgmma"),
-                             wide=self.wide, cluster=self.cluster.size, summary=summary)
+        return builder(self, GROUP * (self.groups + others), arch=oldest_with("wgmma"),
+                       cluster=self.cluster.size, summary=summary)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:

@@ -35,6 +35,7 @@ from ..common import (
     DynamicPair,
     OperandAccess,
     Pair,
+    builder,
     butterfly,
     existing,
     numbers_of,
@@ -184,8 +185,8 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     """Generate ``modular_survey``, of which ``blocks_A`` blocks read A. X is an operand; T, S and
     E have sums of magnitudes and squares, and lowest bits: rows, then parts of K. In ``words``
     nobody has arrived."""
-    k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
-                      summary="Norms of rows and their lowest bits, part by part of K")
+    k = builder(config, THREADS, min_blocks=3,
+                summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
     of_a, of_b = (
         (side, x, k.tensors(operand(f"X{side}", "mk", x.element, x.x), modes="mk",

@@ -55,6 +55,7 @@ from ..common import (
     WARP,
     OperandAccess,
     Pair,
+    builder,
     butterfly,
     clear,
     existing,
@@ -281,12 +282,11 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     :attr:`SplitConfig.sides`. X is an operand, P its planes, R the exponents of rows, S the
     records of blocks or clusters. The words at ``flags`` are set to zero."""
     form = FORMATS[config.format]
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         prod(config.a.threads),
         arch=oldest_with("clusters"),
         min_blocks=config.min_blocks,
-        wide=config.wide,
         cluster=config.cluster,
         summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})"
     )
