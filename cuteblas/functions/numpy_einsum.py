@@ -17,8 +17,6 @@ from ..engines.memory import Ints, without_imaginary_part
 from .expressions import Expression, one_mode
 from .subscripts import whole_path
 
-__all__ = ["Program", "loop_ns", "program", "rounded_once"]
-
 _FEW = 64         # products of a matrix that do not repay a call of BLAS for each matrix of a stack
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
 # of elements by NumPy's loop over one to four operands.

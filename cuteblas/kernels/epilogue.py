@@ -19,8 +19,6 @@ from ..layout import Layout, Tensor, _, flatten, make_tensor
 from ..layout.symbolic import Condition, Expr, IntLike, equal, select
 from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
-__all__ = ["Epilogue", "EpilogueConfig", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
-
 _MOST_BYTES = 16                        # of one access
 
 Pieces = AbstractContextManager[tuple[IntLike, Tensor]]

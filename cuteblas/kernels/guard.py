@@ -26,8 +26,6 @@ from ..layout import Layout, Tensor, _, make_tensor
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
 from .common import ELEMENTS, WARP, butterfly, existing, part_of_tile, vectors_along
 
-__all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
-
 HOLDS = 0
 """The verdict if the condition holds: the primary algorithm's result stands."""
 

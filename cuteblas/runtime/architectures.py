@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from ..codegen.architectures import number_of
 
-__all__ = ["target_architecture"]
-
 
 def target_architecture(kernel_arch: str, device_arch: str) -> str:
     """The device's own architecture, with the suffix of kernels for one alone ("sm_90a")."""

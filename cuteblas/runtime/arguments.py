@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..codegen.kernel import Param, TensorMapSpec
     from ..planning.plan import Argument
 
-__all__ = ["SCALARS", "ArgumentBlock"]
-
 MapEncoder = Callable[[int], EncodedTensorMap]
 
 _ADDRESS = ctypes.c_uint64

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from .._cache import user_directory
 
-__all__ = ["HOST", "costs_file"]
-
 HOST = "this host"
 """The numbers of the host have this name in place of a card's."""
 

@@ -7,8 +7,6 @@ import warnings
 from ..planning.cost import CostError, Costs, costs_from, hosts
 from .configuration import HOST, costs_file
 
-__all__ = ["HOST", "costs_file", "host_costs", "own_costs"]
-
 
 def own_costs(device: str) -> Costs | None:
     """The numbers measured on such a card; ``None`` without a file or, warned of, a bad one."""

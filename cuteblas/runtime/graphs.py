@@ -14,8 +14,6 @@ from .driver import driver_function
 from .errors import DriverError
 from .overlap import LaunchError
 
-__all__ = ["LaunchGraph", "graph_of"]
-
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _NON_BLOCKING, _RELAXED = 1, 2          # CUstream_flags, CUstreamCaptureMode
 

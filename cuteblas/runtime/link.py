@@ -14,8 +14,6 @@ import numpy as np
 
 from .errors import DriverError, require
 
-__all__ = ["Driver", "Link", "check_copy"]
-
 
 class Driver(ctypes.Structure):
     """Driver functions and their arguments for threads that are not Python's."""

@@ -17,9 +17,6 @@ from .errors import DriverError, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["KernelRecord", "LoadedKernel", "are_compiled", "is_loaded", "load_all",
-           "load_cubin"]
-
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute

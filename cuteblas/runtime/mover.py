@@ -19,8 +19,6 @@ from .errors import DriverError
 from .link import check_copy
 from .ring import processors
 
-__all__ = ["BUILT", "HASHED_BYTES", "SOURCE", "Mover"]
-
 SOURCE = Path(__file__).with_name("mover.cpp")
 BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "headers": (),
                          "flags": ("-O3", "-pthread")}

@@ -9,9 +9,6 @@ from functools import cache
 from .driver import driver_function
 from .errors import require
 
-__all__ = ["OverlappingLaunch"]
-
-
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6      # CUlaunchAttributeID
 
 

@@ -13,8 +13,6 @@ from .._forks import BACKGROUND, forget_in_children
 from .devices import require_gpu
 from .errors import check, require
 
-__all__ = ["Holding", "Lane", "Mode", "Peers", "peers"]
-
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
 Lane = Literal["kernels", "in", "inside", "out"]

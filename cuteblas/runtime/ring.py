@@ -18,8 +18,6 @@ import numpy as np
 
 from ..planning.streaming import boxes
 
-__all__ = ["Ring", "processors"]
-
 SLOT_BYTES = 4 << 20
 _MOST_THREADS = 12               # with more, they wait for each other
 _PIECES = 4                      # of a transfer that is alone; the driver takes some 20 us for each

@@ -12,8 +12,6 @@ from .driver import check_status, driver_function
 if TYPE_CHECKING:
     from ..codegen.kernel import TensorMapSpec
 
-__all__ = ["EncodedTensorMap", "tensor_map_encoder"]
-
 _BYTES, _ALIGNMENT = 128, 64
 
 

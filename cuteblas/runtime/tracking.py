@@ -22,8 +22,6 @@ import numpy as np
 
 from .._forks import surviving
 
-__all__ = ["Hashes", "Untracked", "Watch", "why_untracked"]
-
 _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the number of the system call
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | 1        # for faults in user mode: the kernel asks for no
                                                 # privilege

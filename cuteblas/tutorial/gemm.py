@@ -34,8 +34,6 @@ from ..layout import (
     size,
 )
 
-__all__ = ["NAIVE_TILED", "TUTORIAL", "TutorialConfig", "TutorialShape", "gemm_tutorial"]
-
 
 @dataclass(frozen=True)
 class TutorialShape:

@@ -31,8 +31,6 @@ from ..layout import (
     select,
 )
 
-__all__ = ["TmaCopyConfig", "TmaTransposeConfig", "tma_copy", "tma_transpose"]
-
 _LINE, _CHUNK, _WORD = 128, 16, 4
 
 

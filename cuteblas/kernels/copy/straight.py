@@ -19,12 +19,12 @@ from ...codegen import (
     Vector,
     integer,
 )
-from ...codegen.paired import PairBuilder
 from ...layout import Tensor
 from ...layout.symbolic import Expr, IntLike, all_of
 from ..common import (
     ELEMENTS,
     Pair,
+    builder,
     coordinates,
     cut_words,
     existing,
@@ -32,8 +32,6 @@ from ..common import (
     tile_of_block,
     vectors_along,
 )
-
-__all__ = ["CopyConfig", "copy_kernel"]
 
 _WORD, _VECTOR = 4, 16                # bytes
 
@@ -85,11 +83,9 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
     tiled = vectors_along(0, (along, config.threads // along))
-    builder = PairBuilder if config.paired else KernelBuilder
     k = builder(
-        config.name,
+        config,
         config.threads,
-        wide=config.wide,
         summary=f"D[i, j, batch] = S[i, j, batch] in words of {config.word} bytes, tile {config.tile}"
         f"{' vectors, rows begin anywhere' if config.anywhere else ''}"
     )

@@ -23,9 +23,6 @@ from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, selec
 from ..common import Coord
 from .scheduler import Scheduler
 
-__all__ = ["MOST_PARKED", "ParkedSums", "planes_of", "sum_in_two_words", "sum_modulo",
-           "sum_of_bools"]
-
 _BITS, _WORD = 32, 4                # of accumulators, in bits and bytes
 _LARGEST = 255**2                   # a product of digits
 

@@ -11,8 +11,6 @@ from ...layout import Layout, Tensor, _, make_tensor, size
 from ...layout.symbolic import Condition, IntLike, equal, maximum, minimum, select
 from ..common import GROUP, DynamicPair
 
-__all__ = ["Divided", "Share"]
-
 _VECTOR = 4                         # accumulators that are exchanged together
 _VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
 

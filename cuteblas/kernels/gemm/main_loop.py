@@ -13,8 +13,6 @@ from ...layout import Tensor
 from ...layout.symbolic import IntLike, minimum
 from .block import GemmBlock
 
-__all__ = ["Chunks", "LoopOperand", "MainLoop", "VectorOperand"]
-
 
 class LoopOperand:
     """A or B (``mode`` 0 or 1): a ring of stages in shared memory, and fragments with two buffers.

@@ -16,15 +16,13 @@ from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...layout import Tensor, _, make_tensor
 from ...layout.symbolic import IntLike
-from ..common import Pair
+from ..common import Pair, builder
 from ..guard import NATIVE, leave_verdict
-from .block import GemmBlock, GemmConfig, builder
+from .block import GemmBlock, GemmConfig
 from .main_loop import MainLoop
 from .mma_operand import mma_operand
 from .rows import held_bytes, store_by_rows
 from .skinny import declare_range, is_in_range
-
-__all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
 # elements of C along N that a thread has side by side; lanes beside each other
 _PAIR, _LANES_OF_A_ROW = 2, 4

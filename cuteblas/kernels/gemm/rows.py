@@ -20,8 +20,6 @@ from ...layout.symbolic import IntLike, all_of, equal, minimum
 from ..common import ELEMENTS, WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock
 
-__all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
-
 LEAST_ROW = 16
 """Elements of the shortest rows that repay the way through shared memory."""
 

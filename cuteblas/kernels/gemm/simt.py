@@ -17,12 +17,10 @@ from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, flatten, make_tensor, size
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
-from ..common import OperandAccess, Pair, fold_chains
-from .block import GemmBlock, GemmConfig, builder
+from ..common import OperandAccess, Pair, builder, fold_chains
+from .block import GemmBlock, GemmConfig
 from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
-
-__all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
 
 _PAD = 4                             # elements after a row of shared memory
 _LINE = 64                           # bytes of a row of C that neighbouring lanes have

@@ -28,8 +28,6 @@ from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
 from .staged import WarpgroupOutput
 
-__all__ = ["GemmSplitConfig", "gemm_split"]
-
 
 @dataclass(frozen=True)
 class GemmSplitConfig(TmaConfig):

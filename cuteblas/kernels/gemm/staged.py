@@ -38,8 +38,6 @@ from ..epilogue import Epilogue, OutputTile, OutputTriangle
 from .roles import Finish, Sums
 from .scheduler import TileOfC
 
-__all__ = ["StagedC", "WarpgroupOutput"]
-
 _ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
 _PIECES = 2                         # of C that a warpgroup has in shared memory
 

@@ -8,8 +8,6 @@ from ...codegen import KernelBuilder
 from ...layout.symbolic import Condition, IntLike, ceil_div, equal, select
 from ..common import DynamicPair, Pair
 
-__all__ = ["TRIANGLES", "Rectangle", "Triangle", "tiles_of_c", "tiles_of_triangle"]
-
 TRIANGLES = ("lower", "upper", "both")
 """What is written of a square C; for both, the lower one is computed."""
 

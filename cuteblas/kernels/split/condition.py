@@ -9,8 +9,6 @@ from __future__ import annotations
 from ...codegen import KernelBuilder, Term, choose
 from ..guard import HOLDS, NATIVE, Field, Record
 
-__all__ = ["RECORD", "UNBOUNDED", "verdict_on_rows"]
-
 UNBOUNDED = 2.0**127
 """What rows of zeros offer: more than any row needs."""
 

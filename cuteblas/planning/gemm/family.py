@@ -195,18 +195,16 @@ def workspace_bytes(p: GemmProblem, count: int) -> int:
     return count * p.outputs * p.sum_bytes
 
 
-def counted(p: GemmProblem, choice: Choice, resident: int, device: DeviceInfo,
-            launches: int = 1) -> Choice:
-    """A choice with the work of a tile, its blocks, and what they do beside multiplying."""
-    tile, slices, outputs = choice.tile, choice.slices, p.outputs
-    blocks = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices
+def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident: int,
+                   device: DeviceInfo, launches: int = 1) -> tuple[int, dict[str, Any]]:
+    """Blocks that multiply slices, and what they do beside multiplying."""
+    blocks, outputs = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.outputs
     item = p.c.item if slices == 1 else p.sum_bytes
-    turns = blocks_in_turns(blocks, resident, -(-choice.chunk // tile.k), tile.stages, device)
+    turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
     of_c = min(tile.m, p.m) * min(tile.n, p.n) * max(4, item)
-    work = choice.work._replace(
-        **turns, **added(slices, outputs * p.sum_bytes, launches), written=turns["tiles"] * of_c,
-        moved=compulsory_bytes(p), stored=outputs * slices * item)
-    return replace(choice, blocks=blocks, work=work)
+    return blocks, {**turns, **added(slices, outputs * p.sum_bytes, launches),
+                    "written": turns["tiles"] * of_c, "moved": compulsory_bytes(p),
+                    "stored": outputs * slices * item}
 
 
 def is_divided(p: GemmProblem, tile: Any) -> bool:

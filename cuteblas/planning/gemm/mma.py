@@ -20,6 +20,7 @@ from ..operands import (
     Oriented,
     gemm_span,
     oriented,
+    run_access,
     settled,
     specialised,
     vector_access,
@@ -30,9 +31,8 @@ from .family import (
     MIN_SLICE,
     Choice,
     Family,
-    Made,
     adding_threads,
-    counted,
+    counted_blocks,
     is_divided,
     made_by,
     numbers_of_slices,
@@ -199,7 +199,11 @@ def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int,
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
-    return replace(tile, stages=min(tile.stages, max(2, -(-depth // tile.k) + 1)))
+    return _at_most(tile, max(2, -(-depth // tile.k) + 1))
+
+
+def _at_most(tile: MmaTile, stages: int) -> MmaTile:
+    return tile if tile.stages <= stages else replace(tile, stages=stages)
 
 
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
@@ -260,7 +264,7 @@ def _with_room(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> MmaTile:
                for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True)
                if covered)
     room = device.shared_bytes_per_block // (tile.min_blocks * (tile.stage_bytes + more))
-    return replace(tile, stages=max(2, min(tile.stages, room)))
+    return _at_most(tile, max(2, room))
 
 
 def _is_narrow(x: Operand, extents: Pair) -> bool:
@@ -278,23 +282,24 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo,
             thin: bool = False) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
-    slices, item = -(-p.k // chunk), p.c.item
+    slices, item, wide = -(-p.k // chunk), p.c.item, _wide_shapes(tile.atom)
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
+    blocks, counts = counted_blocks(p, tile, slices, chunk, resident, device, 1 + tile.atom.splits)
     pair = min(VECTOR_BYTES, _PAIR * item)
     access = vector_access(p.c, p.shape, pair)
     whole = slices > 1 or (access.unit == 1 and access.width * item >= pair)
     by_rows = slices == 1 and _by_rows(p, tile, device)
     work = tile_work(p, tile, chunk, device)._replace(
-        reads="streams" if thin else "copies",
+        **counts, reads="streams" if thin else "copies",
         writes="rows" if by_rows else "vectors" if whole else "elements")
     lines = f" by {tile.k} of K" if thin and not tile.atom.splits else ""
     beside = f" and {tile.min_blocks} blocks" if _shape(tile) in _COVERED_SHAPES else ""
     name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
-    choice = counted(p, Choice(tile, slices, chunk, work=work, name=name,
-                               adding=_adding(p, slices)), resident, device, 1 + tile.atom.splits)
-    if _wide_shapes(tile.atom) and not thin:
-        choice = replace(choice, tile=_apart(tile, int(choice.work.tiles), device))
-    return choice
+    if wide and not thin:
+        tile = _apart(tile, counts["tiles"], device)
+    elif not wide and not tile.atom.splits:
+        tile = _with_useful_stages(tile, chunk)
+    return Choice(tile, slices, chunk, blocks, work, name, adding=_adding(p, slices))
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
@@ -353,8 +358,7 @@ def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaC
     """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile, atom = choice.tile, choice.tile.atom
     run = tile.run(p.c.dtype, p.triangle)
-    c = vector_access(p.c, p.shape, min(VECTOR_BYTES, run * p.c.item))
-    c = c if c.unit == 1 else OperandAccess(c.unit)
+    c = run_access(1, p.c, p.shape, min(VECTOR_BYTES // p.c.item, run))
     reach = gemm_span(p, choice.chunk)
     crowded = choice.verdict is not None or (reach >= NARROW_SPAN and _is_crowded(tile))
     c = replace(c, covering=_by_rows(p, tile, device) and not crowded)
@@ -366,16 +370,8 @@ def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaC
                        aligned=aligned and is_divided(p, tile))
 
 
-multiplied = made_by(gemm_mma, _config, _words, mode=1)
-
-
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
-    if not _wide_shapes(choice.tile.atom):            # the others keep blocks apart by their stages
-        choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
-    return multiplied(facing, device, choice)
-
-
-MMA = Family("gemm_mma", why_not_mma, mma_choices, _made, facing_rows)
+MMA = Family("gemm_mma", why_not_mma, mma_choices, made_by(gemm_mma, _config, _words, mode=1),
+             facing_rows)
 
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -14,9 +14,9 @@ from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
-from ..operands import gemm_span, oriented, specialised, unit_mode, width_along
+from ..operands import gemm_span, oriented, run_access, specialised
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Choice, Family, counted, is_divided, made_by, numbers_of_slices
+from .family import Choice, Family, counted_blocks, is_divided, made_by, numbers_of_slices
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
@@ -108,14 +108,15 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
     k, sums = p.depth, p.sum_bytes
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
+    blocks, counts = counted_blocks(p, tile, slices, chunk, resident_blocks(tile), device)
     c = _written(p, tile, device)
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
     writes = "vectors" if whole else "rows" if c.covering else "elements"
-    work = tile_work(p, tile, chunk, a, b, device)._replace(writes=writes)
-    found = counted(p, Choice(tile, slices, chunk, work=work), resident_blocks(tile), device)
-    summed = summing(tile, chunk, found.blocks, sums, device, slices)
-    return replace(found, name=f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}",
-                   tile=summed, turn=_TURN if slices > 1 and _takes_turns(p, summed) else 0)
+    work = tile_work(p, tile, chunk, a, b, device)._replace(**counts, writes=writes)
+    name = f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}"
+    tile = summing(tile, chunk, blocks, sums, device, slices)
+    return Choice(tile, slices, chunk, blocks, work, name,
+                  turn=_TURN if slices > 1 and _takes_turns(p, tile) else 0)
 
 
 def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
@@ -144,13 +145,10 @@ def _takes_turns(p: GemmProblem, tile: TileShape) -> bool:
     return tile.totals is None and sums.kind in "fc" and sums.part.bytes <= 4
 
 
-@lru_cache(maxsize=1024)
 def simt_access(operand: Operand, extents: tuple[int, int],
                 limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
-    unit = unit_mode(operand)
-    width = width_along(0, operand, extents, limit) if unit == 0 else 1
-    return OperandAccess(unit, width, operand.conj)
+    return run_access(0, operand, extents, limit)
 
 
 def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:

@@ -251,7 +251,8 @@ def _described(spec: TensorMapSpec) -> str:
     return f"{spec.shape} elements of {spec.dtype.bytes} bytes, strides {spec.strides} bytes, box {spec.box}, {swizzle}"
 
 
-_BY_TMA = (
+VARIANTS = (
+    *(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS),
     Variant(
         "tma_copy",
         "copy",
@@ -269,6 +270,3 @@ _BY_TMA = (
         plan_tma_transpose
     ),
 )
-
-VARIANTS = (*(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS),
-            *_BY_TMA)
