@@ -26,8 +26,7 @@ __all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "export_to
            "import_from", "keep", "usable_folder", "usage", "user_directory"]
 
 Part = Literal["entries", "calls", "choices", "emulator"]
-"""Folders: kernels for GPUs, launches of calls, plans that were timed, the emulator's
-libraries."""
+"""Kernels for GPUs, launches of calls, plans that were timed, libraries of the emulator."""
 
 CAPACITIES: dict[Part, int] = {"entries": 1 << 30, "calls": 1 << 26, "choices": 1 << 24,
                                "emulator": 1 << 30}
@@ -87,8 +86,7 @@ def _refuse(folder: Path) -> None:
 
 
 def find(part: Part, name: str) -> bytes | None:
-    """The contents of a file; ``None`` if it is missing, damaged, or others could have written
-    it."""
+    """A file's contents; ``None`` if it is missing, damaged, or others could have written it."""
     try:
         folder = cache_directory() / part
         _refuse(folder)
@@ -114,7 +112,6 @@ def _digest(name: str, data: bytes) -> bytes:
 
 
 def usable_folder(part: Part) -> Path:
-    """The folder of a part, made if it is not there."""
     folder = cache_directory() / part
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
@@ -188,7 +185,6 @@ def usage(part: Part) -> Usage:
 
 
 def clear(part: Part) -> int:
-    """Remove every file of a part of the cache; return how many there were."""
     removed = 0
     for _time, _size, path in [*_files(part)]:
         with suppress(FileNotFoundError):

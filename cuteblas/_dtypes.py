@@ -39,7 +39,6 @@ class DType:
 
     @property
     def part(self) -> DType:
-        """The type of the real and the imaginary part."""
         return DTYPES[f"float{4 * self.bytes}"] if self.is_complex else self
 
     @property
@@ -139,7 +138,6 @@ DTYPES = {
 
 
 def dtype(name: str) -> DType:
-    """The element type of a name."""
     try:
         return DTYPES[name]
     except KeyError:

@@ -10,7 +10,6 @@ __all__ = ["imported"]
 
 
 def imported(module: str, name: str = "", package: str | None = None) -> Any:
-    """A module, or one of its members."""
     try:
         home = import_module(module, package)
         if name:

@@ -508,8 +508,8 @@ MUTATIONS = [
         # commands
         (
             "cli/layout.py",
-            "if max(bits, base, abs(shift)) > _ADDRESS_BITS:",
-            "if max(bits, base, shift) > _ADDRESS_BITS:",
+            "n > 0 and max(rows, n // rows) <= _MOST:",
+            "n > 0 and rows <= _MOST:",
             "cli/test_layout.py"
         ),
         (

@@ -1,23 +1,34 @@
 """Time cuteblas beside CuPy on this GPU, in turns. A ratio above 1 means that cuteblas is faster.
 
-  gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|);
-             beside torch too, which counts for the ratio with --random
-  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the driver; without other groups also
-             permutations (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes
+  gemm       matmul with operands in all orders, and its error on a sample, in
+             units of u(|A||B|); beside torch too, which counts for the ratio
+             with --random
+  transpose  transposes into new memory, beside CuPy and beside a copy of as
+             many bytes by the driver; without other groups also permutations
+             (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes
              8192:inplace)
-  epilogue   products with an epilogue, beside the product alone and beside CuPy's product with one elementwise kernel after it
+  epilogue   products with an epilogue, beside the product alone and beside
+             CuPy's product with one elementwise kernel after it
   reduce     sums along the rows and along the columns of a matrix
-  host       host time of a call on arrays of 16x16; with --backend numpy on NumPy arrays, beside NumPy
-  compile    time to compile each kernel of gemm and transpose, and to find it in the cache on disk
+  host       host time of a call on arrays of 16x16; with --backend numpy on
+             NumPy arrays, beside NumPy
+  compile    time to compile each kernel of gemm and transpose, and to find it
+             in the cache on disk
 
 Only when named:
 
-  figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it
-  clients    estimators of scikit-learn on CuPy arrays with cuteblas installed and without (--sizes 20000x2000: samples, features)
-  numpy      products and transposes of NumPy arrays on the GPU, beside NumPy and beside CuPy, with copies there and back
-  link       copies between host and device: the copies of NumPy arrays, and copies of pinned memory
-  einsum     contractions of attention, tensor networks and batches, beside cupy.einsum and torch.einsum
-  gram       products of a matrix and its own transpose, beside the plain product, and BLAS routines on one triangle
+  figure     the figure of CUTLASS's article: every type in every order
+             relative to cuBLAS; --svg draws it
+  clients    estimators of scikit-learn on CuPy arrays with cuteblas installed
+             and without (--sizes 20000x2000: samples, features)
+  numpy      products and transposes of NumPy arrays on the GPU, beside NumPy
+             and beside CuPy, with copies there and back
+  link       copies between host and device: the copies of NumPy arrays, and
+             copies of pinned memory
+  einsum     contractions of attention, tensor networks and batches, beside
+             cupy.einsum and torch.einsum
+  gram       products of a matrix and its own transpose, beside the plain
+             product, and BLAS routines on one triangle
 
 python -m conformance.bench calibrate fits the numbers of planners to files of measurements; its
 --help says more.

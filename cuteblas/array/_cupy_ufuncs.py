@@ -20,7 +20,6 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "m
 
 
 def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
-    """Operands for CuPy, with arrays instead of lists."""
     made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in inputs])
     if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")
@@ -31,8 +30,7 @@ def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
 
 
 def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
-    """A ``method`` of a ufunc, or its call with ``where``, on CuPy arrays; TypeError if CuPy lacks
-    it."""
+    """A ufunc's ``method``, or its call with ``where``, on CuPy arrays, or a TypeError."""
     if method == "__call__":
         return lambda *inputs, **named: _masked(ufunc, *inputs, **named)
     name = ufunc.__name__

@@ -46,8 +46,7 @@ def default_device() -> str:
 
 
 def checked_device(device: Any) -> str:
-    """The name of a device: "cpu", "cuda" (CuPy's current one) or "cuda:1"; ``None`` for the
-    default."""
+    """A device's name, of "cpu", "cuda" (CuPy's current) or "cuda:1"; ``None`` is the default."""
     if device is None:
         return default_device()
     if device == CPU:
@@ -82,8 +81,7 @@ def made_on(device: str) -> Iterator[Any]:
 
 
 def copied_to(data: Any, device: str) -> Any:
-    """A NumPy or CuPy array with the same elements on a device; the array itself if it is
-    there."""
+    """An array with the same elements on a device; the array itself if it is there."""
     here = device_of(data)
     if here == device:
         return data

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from threading import Lock
 from typing import Any
 
@@ -142,17 +141,15 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     return result
 
 
-def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int,
-                    ret_shape: Sequence[int]) -> Any:
-    call = a, b, out, n, m, k, ret_shape
+def _tensordot_core(a: Any, b: Any, out: Any, *sizes: Any) -> Any:
+    call = a, b, out, *sizes
     if not (SWITCH.everywhere or SWITCH.asked()) or out is not None:
         return _TENSORDOT.original(*call)
+    shape = tuple(sizes[-1])
     # The axes that are summed over come first in both. How many there are is not said, but follows
     # from the shape of the result.
-    summed = (a.ndim + b.ndim - len(ret_shape)) // 2
-    if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != tuple(
-        ret_shape
-    ):
+    summed = (a.ndim + b.ndim - len(shape)) // 2
+    if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != shape:
         return _long_way(_TENSORDOT, call, lambda: _refuse("vdot got arrays of two shapes"))
     axes = (tuple(range(summed)),) * 2
     result, matrices, turned = None, False, a
@@ -239,7 +236,7 @@ def _matmul(a: Any, b: Any, out: Any, **arguments: Any) -> Any:
 def _in_order(x: Any) -> bool:
     """Whether the batch modes of an array are in memory in the order of its axes."""
     strides = [abs(s) for s, n in zip(x.strides[:-2], x.shape[:-2], strict=True) if n > 1]
-    return all(outer >= inner for outer, inner in pairwise(strides))
+    return strides == sorted(strides, reverse=True)
 
 
 def _answers(x: Any) -> bool:
@@ -252,8 +249,7 @@ _ROWS, _INNER, _COLUMNS = 5, 7, 3
 
 
 def check() -> None:
-    """Send a small product through every hook, on the current device. ``stats`` counts these
-    products; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart."""
+    """Send a small product through every hook, counted also in ``MADE_BY_CHECKS``."""
     if (reason := runtime.why_unavailable()) is not None:
         raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
     if runtime.capturing():

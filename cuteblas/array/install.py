@@ -153,7 +153,6 @@ def installed(library: str = "cupy") -> bool:
 
 
 def _answered() -> list[str]:
-    """The libraries whose functions are answered in this thread or task."""
     used = _imported()
     return [name for library, name in (("cupy", "CuPy"), ("numpy", "NumPy"))
             if installed(library) or (library in used and used[library].SWITCH.here.get())]
@@ -199,8 +198,7 @@ def obey_environment() -> None:
 
 
 def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
-    """The hooks' modules. CuPy is imported first, without the lock: :class:`_AtImport` may
-    wait."""
+    """The hooks' modules. CuPy comes first, without the lock: :class:`_AtImport` may wait."""
     asked: dict[str, Any] = {}
     if cupy if cupy is not None else not numpy:
         from ..runtime.errors import MissingDependency, require
@@ -224,7 +222,6 @@ def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
 
 
 def _imported() -> dict[str, Any]:
-    """The modules of the hooks that have been used."""
     return {library: sys.modules[name] for library, name in _MODULES.items() if name in sys.modules}
 
 
@@ -240,7 +237,6 @@ def _put_in_place_and_check(libraries: Mapping[str, Any]) -> None:
 
 
 def _put_in_place() -> None:
-    """Hooks that the first product checks."""
     try:
         hooks: Any = import_module(_MODULES["cupy"])
     except Exception as error:
@@ -260,8 +256,7 @@ def _release() -> None:
 
 
 class _AtImport(MetaPathFinder):
-    """Finds CuPy where the other finders find it, and is notified when its module has been
-    executed."""
+    """Finds CuPy where other finders do, and is notified when its module has been executed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:

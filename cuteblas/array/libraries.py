@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,10 +14,14 @@ from ..engines.dispatch import Carrier, Func, kind_of, own_types
 from ..functions import linalg
 from .devices import device_of
 
-__all__ = ["by_library", "is_answered_here", "leaves", "ours_by_numpys",
+__all__ = ["SIMPLE_TYPES", "by_library", "is_answered_here", "leaves", "ours_by_numpys",
            "require_one_place"]
 
 _SOME = np.empty(0)
+SIMPLE_TYPES = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None),
+                          type(...)})
+"""Some types without arrays inside."""
+_ON_THE_HOST = SIMPLE_TYPES | {np.ndarray}
 
 
 def leaves(argument: Any) -> Iterator[Any]:
@@ -32,8 +36,10 @@ def leaves(argument: Any) -> Iterator[Any]:
             yield member
 
 
-def require_one_place(function: str, arguments: Any) -> None:
+def require_one_place(function: str, arguments: Iterable[Any]) -> None:
     """Refuse arrays of NumPy together with those of CuPy, and CuPy's of different devices."""
+    if _ON_THE_HOST.issuperset(map(type, arguments)):
+        return
     arrays = [x for x in leaves(arguments) if kind_of(x) in ("numpy", "subclass", "cupy")]
     if len(arrays) > 1 and len(set(map(device_of, arrays))) > 1:
         from ..engines.cuda import require_one_device
@@ -64,10 +70,10 @@ def by_library(function: Func, *arguments: Any, **named: Any) -> Any:
 @cache
 def ours_by_numpys() -> dict[Any, Func]:
     """Our functions by those of NumPy."""
-    pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg))
-             for name in package.__all__ if callable(theirs := getattr(library, name, None))
-             and callable(ours := getattr(package, name)))
-    return dict(pairs)
+    return {theirs: getattr(package, name)
+            for library, package in ((np, functions), (np.linalg, linalg))
+            for name in package.__all__ if callable(theirs := getattr(library, name, None))
+            and not isinstance(theirs, type)}
 
 
 @cache

@@ -1,5 +1,4 @@
-"""Signatures of members of ``cuteblas.ndarray``, for type checkers and ``help``; nothing here
-runs."""
+"""Signatures of members of ``cuteblas.ndarray``, for type checkers and ``help`` alone."""
 
 from __future__ import annotations
 

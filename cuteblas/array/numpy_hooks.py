@@ -17,33 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.counters import tally
 from ..engines.dispatch import Func
-from ..engines.memory import array_at
 from ..engines.placement import FEW
-from ..functions import (
-    ascontiguousarray,
-    asfortranarray,
-    copy,
-    dot,
-    einsum,
-    inner,
-    kron,
-    matvec,
-    tensordot,
-    vdot,
-    vecmat,
-)
-from ..functions.linalg import matrix_power, multi_dot
-from ..functions.linalg import tensordot as tensordot_of_linalg
-from ..functions.matmul import matmul
-from ..functions.vecdot import vecdot
-from .numpy_loops import TYPES, Call, Loop, raised_elsewhere, why_unavailable
+from .libraries import ours_by_numpys
+from .numpy_loops import TYPES, Loop, count_failure, raised_elsewhere, why_unavailable
 from .patches import Patch, Switch
 
 __all__ = ["FUNCTIONS", "LOOPS", "SWITCH", "Function", "as_a_program", "check"]
 
-_LEAST = {"with BLAS": 1 << 25, "without": 1 << 16}
+_LEAST, _LEAST_WITH_BLAS = 1 << 16, 1 << 25
 """Multiplications in one call of a loop, by its type; calls of fewer are left to NumPy at once."""
 _LEAST_TERMS = 1 << 17
 _BLAS_TYPES = "fdFD"
@@ -59,22 +41,15 @@ def _from_here(frame: Any) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(_OWN)
 
 
-def _delegated(function: str, error: BaseException) -> None:
-    reason = "no memory" if isinstance(error, MemoryError) else f"{type(error).__name__} where NumPy has none"
-    tally(function, "calls", f"delegated to NumPy: {reason}").tick()
-
-
 # -- loops -----------------------------------------------------------------------------------------
-_PRODUCTS: dict[str, Func] = {"matmul": matmul, "vecdot": vecdot, "matvec": matvec,
-                                            "vecmat": vecmat}
+_PRODUCTS: dict[str, Func] = {ufunc.__name__: ours_by_numpys()[ufunc]
+                              for ufunc in (np.matmul, np.vecdot, np.matvec, np.vecmat)}
 
 
-def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
+def _serve(loop: Loop, arrays: Callable[[], list[np.ndarray]]) -> bool:
     if not (SWITCH.everywhere or SWITCH.here.get()) or _from_here(sys._getframe(2)):
         return False
-    a, b, c = (array_at(address, shape, strides, dtype.str, read_only)
-               for dtype, read_only, shape, strides, address
-               in zip(loop.dtypes, (True, True, False), *arguments(), strict=True))
+    a, b, c = arrays()
     if SWITCH.watch is not None:
         SWITCH.watch(loop.ufunc, (a, b), {})
         if c.size * a.shape[-1] < loop.least:
@@ -83,9 +58,8 @@ def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
     return True
 
 
-LOOPS = [Loop(ufunc, types, _LEAST["with BLAS" if types[0] in _BLAS_TYPES else "without"], _serve,
-              lambda loop, error: _delegated(loop.ufunc.__name__, error))
-         for ufunc in (np.matmul, np.vecdot, np.matvec, np.vecmat) for types in ufunc.types
+LOOPS = [Loop(ufunc, types, _LEAST_WITH_BLAS if types[0] in _BLAS_TYPES else _LEAST, _serve)
+         for ufunc in (getattr(np, name) for name in _PRODUCTS) for types in ufunc.types
          if set(types) <= {*TYPES, *"->"}]
 
 
@@ -110,7 +84,6 @@ def _elements(arguments: Iterable[Any]) -> int:
 
 
 def _have_blas(arguments: Iterable[Any]) -> bool:
-    """Whether all arrays have types for which NumPy has a BLAS."""
     for x in arguments:
         kind = type(x)
         if (x.dtype.char not in _BLAS_TYPES) if kind is _NDARRAY else kind in (tuple, list) and not _have_blas(x):
@@ -131,19 +104,21 @@ def _terms(arguments: Iterable[Any]) -> int:
 
 class Function:
     """A function that takes the place of one of NumPy's, and equals it in tables (NEP 18)."""
-    # ``measure`` tells how much an argument tuple's arrays come to, negative if it is not for us;
-    # NumPy serves calls of less than ``least``, ``with_blas`` times that for types with a BLAS.
-    # ``operands`` arguments by position have all arrays but ``out``; ``foreign`` ones NumPy lacks.
+    # ``place`` is "module:name". ``measure`` tells how much an argument tuple's arrays come to,
+    # negative if it is not for us; NumPy serves calls of less than ``least``, ``with_blas`` times
+    # that for types with a BLAS. ``operands`` arguments by position have all arrays but ``out``;
+    # ``foreign`` ones NumPy lacks.
 
     # found without __getattr__, which makes attributes slow
     __slots__ = "__call__", "__dict__", "__weakref__"
     __call__: Func
 
-    def __init__(self, place: str, ours: Func,
-                 measure: Callable[[Iterable[Any]], int], least: int, operands: int,
-                 with_blas: int = 1, foreign: frozenset[str] = frozenset({"precision", "variant"})):
-        module, _, name = place.rpartition(".")
-        self._place, self._ours, self._first, self._least = f"{module}:{name}", ours, resolve_name(place), least
+    def __init__(self, place: str, measure: Callable[[Iterable[Any]], int], least: int,
+                 operands: int = 2, with_blas: int = 1,
+                 foreign: frozenset[str] = frozenset({"precision", "variant"})):
+        module, _, name = place.partition(":")
+        self._place, self._first, self._least = place, resolve_name(place), least
+        self._ours = ours_by_numpys()[self._first]
 
         def call(*args: Any, **named: Any) -> Any:
             original = patch.original
@@ -167,7 +142,7 @@ class Function:
                 failure = error
             # if it refuses the call as well, its exception is what the program gets
             result = original(*args, **named)
-            _delegated(patch.function, failure)
+            count_failure(name, failure)
             return result
 
         self.__call__ = call
@@ -189,19 +164,15 @@ class Function:
         return resolve_name, (self._place,)
 
 
-_PRODUCTS_BY_NAME: dict[str, Func] = {"dot": dot, "inner": inner, "vdot": vdot,
-                                                    "tensordot": tensordot, "kron": kron,
-                                                    "linalg.multi_dot": multi_dot,
-                                                    "linalg.matrix_power": matrix_power,
-                                                    "linalg.tensordot": tensordot_of_linalg}
-_COPIES: dict[str, Func] = {"copy": copy, "ascontiguousarray": ascontiguousarray,
-                                          "asfortranarray": asfortranarray}
-FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS, 0),
-             *[Function(f"numpy.{name}", ours, _elements, 1 << 10,
-                        1 if ours in (multi_dot, matrix_power) else 2, FEW >> 10)
-               for name, ours in _PRODUCTS_BY_NAME.items()],
-             *[Function(f"numpy.{name}", ours, _elements, 1 << 12, 1,
-                        foreign=frozenset({"out", "variant"})) for name, ours in _COPIES.items()]]
+_COPIES = "copy", "ascontiguousarray", "asfortranarray"
+FUNCTIONS = [Function("numpy:einsum", _terms, _LEAST_TERMS, 0),
+             *[Function(place, _elements, 1 << 10, with_blas=FEW >> 10)
+               for place in ("numpy:dot", "numpy:inner", "numpy:vdot", "numpy:tensordot",
+                             "numpy:kron", "numpy.linalg:tensordot")],
+             *[Function(place, _elements, 1 << 10, 1, FEW >> 10)
+               for place in ("numpy.linalg:multi_dot", "numpy.linalg:matrix_power")],
+             *[Function(f"numpy:{name}", _elements, 1 << 12, 1,
+                        foreign=frozenset({"out", "variant"})) for name in _COPIES]]
 """The attributes that are replaced."""
 
 

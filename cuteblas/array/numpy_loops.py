@@ -8,18 +8,20 @@ the next, then along core dimensions; and its own data. By then types are cast, 
 from __future__ import annotations
 
 import ctypes
+import re
 import signal
 from collections.abc import Callable
 from functools import cache
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..engines.memory import Ints
+from ..engines.counters import tally
+from ..engines.memory import array_at
 from .machine import either
 
-__all__ = ["TYPES", "Call", "Loop", "raised_elsewhere", "why_unavailable"]
+__all__ = ["TYPES", "Loop", "count_failure", "raised_elsewhere", "why_unavailable"]
 
 TYPES = "?bBhHiIlLqQefdFD"
 """Type characters of the loops that are replaced: those that have kernels."""
@@ -29,15 +31,6 @@ _REPLACE = 30            # the place of PyUFunc_ReplaceLoopBySignature in the ta
 _Words = ctypes.POINTER(ctypes.c_ssize_t)
 _Entered = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _Words, _Words, _Words)
 _Pointer = ctypes.c_void_p
-
-
-class Call(NamedTuple):
-    """What a loop is called with: extents, strides in bytes and addresses of operands and result;
-    the first axis may count the products."""
-
-    shapes: tuple[Ints, ...]
-    strides: tuple[Ints, ...]
-    addresses: Ints
 
 
 def why_unavailable() -> str | None:
@@ -72,29 +65,27 @@ def _replacer() -> Callable[..., int]:
     return prototype(table[_REPLACE] or 0)
 
 
+def count_failure(function: str, error: BaseException) -> None:
+    """Count a call that NumPy computes because ours failed."""
+    reason = "no memory" if isinstance(error, MemoryError) else f"{type(error).__name__} where NumPy has none"
+    tally(function, "calls", f"delegated to NumPy: {reason}").tick()
+
+
 class Loop:
     """One loop of a generalized ufunc of two operands, and ours that takes its place."""
-    # ``serve`` is called with the loop and what returns the :class:`Call`, from ``least``
-    # multiplications on: ``True`` if it has computed the products. ``failed`` is told the
-    # exception that ended it, before the original computes them. Machine code reads ``word``:
-    # ``least``, or less for smaller calls.
+    # ``serve`` is called with the loop and what returns operands and result, from ``least``
+    # multiplications on: ``True`` if it has computed the products, else the original does. Machine
+    # code reads ``word``: ``least``, or less for smaller calls.
 
     def __init__(self, ufunc: np.ufunc, types: str, least: int,
-                 serve: Callable[[Loop, Callable[[], Call]], bool],
-                 failed: Callable[[Loop, BaseException], None]):
+                 serve: Callable[[Loop, Callable[[], list[np.ndarray]]], bool]):
         self.word = ctypes.c_double(least)
         self.ufunc, self.types, self.least = ufunc, types, least
-        self.dtypes = tuple(map(np.dtype, types.replace("->", "")))
-        self._serve, self._failed = serve, failed
+        self._dtypes = [*map(np.dtype, types.replace("->", ""))]
+        self._serve = serve
         names: dict[str, int] = {}
-        self._core = tuple(
-            tuple(
-                names.setdefault(name, len(names))
-                for name in part.replace("?", "").split(",")
-                if name
-            )
-            for part in str(ufunc.signature).replace("->", ",").replace(" ", "")[1:-1].split("),(")
-        )
+        self._core = [[names.setdefault(name, len(names)) for name in re.findall(r"\w+", part)]
+                      for part in re.findall(r"\(.*?\)", str(ufunc.signature))]
         self._axes = len(names)
         # typedef struct {PyObject_HEAD int nin, nout, nargs, identity; PyUFuncGenericFunction
         # *functions; ...} PyUFuncObject
@@ -106,7 +97,7 @@ class Loop:
 
     def link(self) -> None:
         current = self._there()
-        if self.linked():
+        if current in self._ours.values():
             return
         if current not in self._ours:
             ours = _Entered(self._callback())
@@ -127,42 +118,42 @@ class Loop:
                 self._replace(original)
                 return
 
-    def linked(self) -> bool:
-        return self._there() in self._ours.values()
-
     def _there(self) -> int:
         return self._place.value or 0
 
     def _replace(self, loop: int) -> int:
         before = _Pointer()
-        numbers = (ctypes.c_int * len(self.dtypes))(*[dtype.num for dtype in self.dtypes])
+        numbers = (ctypes.c_int * len(self._dtypes))(*[dtype.num for dtype in self._dtypes])
         _replacer()(self.ufunc, loop, numbers, ctypes.byref(before))
         return before.value or 0
 
-    def call(self, arrays: int, extents: Any, strides: Any) -> Call:
+    def _arrays(self, addresses: int, extents: Any, strides: Any) -> list[np.ndarray]:
+        """Operands and result at the pointers; their first axis may count the products."""
         several, core = (extents[0],) if extents[0] != 1 else (), extents[1:1 + self._axes]
-        count = 3
-        shapes, along = [], []
-        for i, axes in enumerate(self._core):
-            shapes.append((*several, *[core[axis] for axis in axes]))
-            along.append((*strides[i:i + len(several)], *strides[count:count + len(axes)]))
+        arrays, count = [], 3
+        for i, (axes, dtype, address) in enumerate(zip(
+                self._core, self._dtypes, (ctypes.c_ssize_t * 3).from_address(addresses),
+                strict=True)):
+            steps = *strides[i:i + len(several)], *strides[count:count + len(axes)]
             count += len(axes)
-        return Call(tuple(shapes), tuple(along), tuple((ctypes.c_ssize_t * 3).from_address(arrays)))
+            arrays.append(array_at(address, (*several, *[core[axis] for axis in axes]), steps,
+                                   dtype.str, i < 2))
+        return arrays
 
     def _callback(self) -> Callable[..., None]:
         """Our loop; however it ends, the original computes what it has not said is done."""
-        serve, failed, call = self._serve, self._failed, self.call
+        serve, arrays = self._serve, self._arrays
 
-        def loop(arrays: int, extents: Any, strides: Any, done: Any) -> None:
+        def loop(addresses: int, extents: Any, strides: Any, done: Any) -> None:
             try:
-                if serve(self, lambda: call(arrays, extents, strides)):
+                if serve(self, lambda: arrays(addresses, extents, strides)):
                     done[0] = 1
             except BaseException as error:
                 try:
                     if raised_elsewhere(error):
                         _RAISED_LATER[get_ident()] = _as_class(error)
                     else:
-                        failed(self, error)
+                        count_failure(self.ufunc.__name__, error)
                 except RecursionError:                  # there is room for one frame only
                     pass
 
@@ -171,8 +162,7 @@ class Loop:
 
 # -- exceptions of signals -------------------------------------------------------------------------
 def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
-    """The function without the check for signals before its first statement, where no ``try``
-    helps."""
+    """The function without the check for signals before its first statement."""
     # Python makes the check in RESUME, unless its argument says that the function goes on after an
     # ``await`` (3).
     from dis import opmap

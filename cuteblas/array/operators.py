@@ -95,8 +95,7 @@ def _in_place(call: _Operator, ufunc: np.ufunc,
 
 
 def _multiplies_itself(x: Any) -> bool:
-    """Whether a type has a priority over arrays without answering ufuncs, as sparse matrices
-    have."""
+    """Whether a type has a priority over arrays but no ufuncs, as sparse matrices have."""
     return kind_of(x) == "like" and getattr(x, "__array_priority__", 0) > 0
 
 
@@ -134,7 +133,6 @@ def _of_elements(compare: _Operator) -> _Operator:
 
 
 def define_operators() -> None:
-    """Give the class Python's arithmetic, bitwise and comparison operators, and products."""
     arithmetic = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
                   "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power,
                   "lshift": np.left_shift, "rshift": np.right_shift, "and": np.bitwise_and,

@@ -58,32 +58,10 @@ MADE_BY_CHECKS: Counter[tuple[str, str]] = Counter()
 
 
 class Switch:
-    """The hooks in a library: their places, whether they serve calls, and who observes these.
-
-    Parameters
-    ----------
-    library : str
-        The name of the library.
-    places : iterable
-        Patches and loops, which it links and unlinks.
-
-    Attributes
-    ----------
-    here : ContextVar
-        They serve this thread or task: it is inside ``with cuteblas.enabled()``.
-    everywhere : bool
-        They serve every thread.
-    blocks : int
-        How many ``with enabled()`` are open, in all threads.
-    pending : bool
-        They will serve every thread from the next product on, if they pass the check.
-    checked : bool
-        They have passed it.
-    refused : str or None
-        Why they have not.
-    watch : callable or None
-        Told of every call that arrives at a hook: its place and its arguments.
-    """
+    """The hooks in a library, and whether they serve calls: ``here`` (this thread or task is
+    inside of ``enabled()``), ``everywhere``, or ``pending`` a check by the next product.
+    ``blocks`` counts open ``with enabled()`` in all threads; ``watch`` is told of every call, its
+    place and arguments."""
 
     __slots__ = ("blocks", "checked", "everywhere", "here", "pending", "places", "refused",
                  "watch")
@@ -108,8 +86,7 @@ class Switch:
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
-        :data:`MADE_BY_CHECKS`."""
+        """Check hooks, which serve this block; :data:`MADE_BY_CHECKS` notes what is counted."""
         before, watching, token = _calls(), self.watch, self.here.set(True)
         try:
             yield

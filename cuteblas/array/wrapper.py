@@ -19,6 +19,7 @@ from ..functions import copy, dot, matmul
 from ..functions.signatures import Order
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .libraries import (
+    SIMPLE_TYPES,
     by_library,
     is_answered_here,
     leaves,
@@ -31,8 +32,6 @@ __all__ = ["define", "flatiter", "ndarray", "unwrapped", "wrap", "wrapped"]
 
 _new = object.__new__
 _PUBLIC_FUNCTION = type(np.sum)       # what NumPy makes of functions that types may answer (NEP 18)
-_NOT_LOOKED_INTO = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None),
-                              type(...)})
 
 
 if TYPE_CHECKING:
@@ -108,11 +107,7 @@ class ndarray(_Base):
                 # In comparisons, NumPy makes arrays of its scalars before it calls other types.
                 inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0
                                                      else x for x in inputs]))
-        if named:
-            return call_on_data(call, ufunc.__name__, inputs, named)
-        raw = unwrapped(inputs)
-        require_one_place(ufunc.__name__, raw)
-        return wrapped(call(*raw))
+        return call_on_data(call, ufunc.__name__, inputs, named)
 
     def __array_function__(self, function: Func, types: Any, arguments: Any,
                            named: dict[str, Any]) -> Any:
@@ -428,7 +423,6 @@ class flatiter:
             data[...] = flat.reshape(data.shape)
 
     def copy(self) -> ndarray:
-        """The elements as a 1-D array."""
         return wrap(self.base._data.flatten())
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
@@ -445,16 +439,18 @@ def wrap(data: Any) -> ndarray:
 
 
 def wrapped(result: Any, given: Sequence[Any] = ()) -> Any:
-    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples, lists and
-    dictionaries too; where it is a given array or the data of one, that array."""
+    """A result with arrays and scalars wrapped, in containers too; given arrays as given."""
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
-    kind = kind_of(result)
-    if kind == "numpy" or kind == "cupy":
+    if type(result) is np.ndarray:
+        return wrap(result)
+    if isinstance(result, np.generic):
+        return wrap(np.asarray(result))
+    if (kind := kind_of(result)) == "cupy":
         return wrap(result)
     if kind == "scalar":
-        return wrap(np.asarray(result)) if isinstance(result, np.generic) else result
+        return result
     if isinstance(result, tuple):
         members = [wrapped(x, given) for x in result]
         return type(result)(*members) if hasattr(result, "_fields") else tuple(members)
@@ -471,7 +467,7 @@ def unwrapped(argument: Any) -> Any:
     kind = type(argument)
     if kind is ndarray:
         return argument._data
-    if kind in _NOT_LOOKED_INTO:
+    if kind in SIMPLE_TYPES:
         return argument
     if kind is dict:
         return {name: unwrapped(x) for name, x in argument.items()}
@@ -518,19 +514,16 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
 
 
 def call_on_data(call: Func, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Call a function on what our arrays wrap, and wrap what it returns; of ``out`` and of
-    arguments returned, the given array."""
+    """Call a function on what our arrays wrap, and wrap its result; ``out`` as it was given."""
     # nothing to look for
     if len(arguments) == 1 and not named and type(x := arguments[0]) is ndarray:
         return wrapped(call(x._data), arguments)
-    raw, raw_named = unwrapped(arguments), unwrapped(named)
-    require_one_place(name, (raw, raw_named))
+    raw, raw_named = unwrapped(arguments), unwrapped(named) if named else named
+    require_one_place(name, (*raw, *raw_named.values()))
     result = call(*raw, **raw_named)
-    if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
-        return wrapped(result)
-    # a plain array among the arguments may be what was written into
-    return wrapped(result, [*leaves(named.get("out")), *(x for x in leaves(arguments)
-                                                         if type(x) is ndarray or x is result)])
+    given = arguments if type(result) is not tuple else [x for x in leaves(arguments)
+                                                         if type(x) is ndarray]
+    return wrapped(result, given if named.get("out") is None else [*leaves(named["out"]), *given])
 
 
 def _on_data(call: Func, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -547,7 +540,8 @@ def _define_members() -> None:
 
         def call(self: ndarray, /, *arguments: Any, **named: Any) -> Any:
             if not (arguments or named):
-                return wrapped(getattr(self._data, name)(), (self,))
+                result = getattr(self._data, name)()
+                return self if result is self._data else wrapped(result)
             theirs = numpys if type(self._data) is np.ndarray else _method_by_cupy(name)
             return call_on_data(theirs, name, (self, *arguments), named)
 
@@ -558,11 +552,11 @@ def _define_members() -> None:
                         lambda self, value: setattr(self._data, name, unwrapped(value)))
 
     for name in dir(np.ndarray):
-        if not (name.startswith("_") or name in vars(ndarray)):
+        own = vars(ndarray).get(name)
+        if isinstance(own, FunctionType):
+            own.__doc__ = own.__doc__ or getattr(np.ndarray, name).__doc__
+        elif own is None and not name.startswith("_"):
             define(name, method(name) if callable(getattr(np.ndarray, name)) else attribute(name))
-    for name, member in vars(ndarray).items():
-        if isinstance(member, FunctionType) and member.__doc__ is None:
-            member.__doc__ = getattr(getattr(np.ndarray, name, None), "__doc__", None)
 
 
 def _method_by_cupy(name: str) -> Func:

@@ -22,9 +22,6 @@ from .libraries import LISTS, Gathered, Place, from_list, gather, is_complex_lis
 from .signatures import ROWS, Routine
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["TRANSPOSITIONS", "Arguments", "Call", "Request", "Transposition", "gathered_operands",
-           "prepare", "read"]
-
 
 class Transposition(NamedTuple):
     """How an operand is read; ``letter`` is BLAS's, and "R" conjugates without a transposition."""
@@ -80,8 +77,7 @@ class Arguments(dict[str, Any]):
         return bool(number)
 
     def overwrites(self, name: str) -> bool:
-        """Whether the flag ``overwrite_NAME`` lets a routine update an operand; a list cannot
-        be."""
+        """Whether the flag ``overwrite_NAME`` lets a routine update an operand; no list is."""
         overwrites = self.flag(f"overwrite_{name}")
         if overwrites and isinstance(self[name], LISTS):
             raise TypeError(
@@ -90,8 +86,7 @@ class Arguments(dict[str, Any]):
         return overwrites
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
-        """alpha or beta: a number rounded to the type of the sums, or a 0-d array on the
-        device."""
+        """alpha or beta: a number in the type of sums, or a 0-d array on the device."""
         function, value = self.function, self[name]
         if isinstance(value, (bool, int, float, complex, np.generic)):
             whole = type(value) is int or (type(value) is float and types.compute != "int32")
@@ -193,8 +188,7 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
 
 def read(function: str, types: Types | None, request: Request, gather: Func = gather,
          view: Func = Transposition.view) -> Call:
-    """Check all but memory; ``gather`` makes arrays of operands, ``view`` shows what is
-    multiplied."""
+    """Check all but memory; ``gather`` makes arrays, ``view`` shows what is multiplied."""
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.overwrites("c")

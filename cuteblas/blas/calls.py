@@ -24,9 +24,6 @@ from .arguments import Arguments, Call, Request, prepare
 from .signatures import Routine
 from .types import Types
 
-__all__ = ["execute", "perform", "record", "recordable", "replayable", "run",
-           "where"]
-
 
 def run(function: str, types: Types | None, request: Request) -> Any:
     """Check a call, run it, and return what the caller gets; ``gemm`` infers its ``types``."""
@@ -43,8 +40,7 @@ def run(function: str, types: Types | None, request: Request) -> Any:
 
 def perform(operation: Callable[[Routine, Arguments], Any], row: Routine,
             values: dict[str, Any]) -> Any:
-    """Run a routine on its arguments by name; arrays of our type are replaced by what they
-    hold."""
+    """Run a routine on its arguments by name, with what arrays of our type hold."""
     if (own := own_call(*values.values())) is not None:
         return own(perform, (operation, row, values), {})
     return operation(row, Arguments(row.name, values))
@@ -69,8 +65,7 @@ def execute(call: Call, candidate: Replayable | None = None) -> Any:
 
 
 def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:
-    """A function that computes such calls by NumPy; ``None`` if a scalar is an array or was
-    rounded."""
+    """What computes such calls by NumPy; ``None`` if a scalar is an array or was rounded."""
     *_rest, reads_c, kinds = candidate.head
     given, types, shape, kind = call.given, call.types, call.shape, np.dtype(call.types.output)
     if "device" in kinds or (_kind(given.alpha, np.ndarray),

@@ -8,8 +8,6 @@ from typing import Any
 
 from .._dtypes import DTYPES, DType
 
-__all__ = ["Relabelled", "exported", "imported"]
-
 _UNSIGNED = 1                           # DLPack's code
 # Where the code of the element type is in a DLManagedTensor, and in one with a version: after the
 # address, the device and the rank, which there follow the version, the manager's context, the
@@ -23,8 +21,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 
 
 class Relabelled:
-    """An array whose DLPack capsules have another type ``code`` of the same size; ``owner``
-    exports it."""
+    """An array with another type of the same size, DLPack's ``code``, in its capsules."""
 
     def __init__(self, owner: Any, code: int):
         self._owner = owner

@@ -15,9 +15,6 @@ from ..engines.dispatch import ByName, kind_of
 from .dlpack import exported, imported
 from .types import kind_of_numbers
 
-__all__ = ["HOST", "LISTS", "Gathered", "Place", "from_list", "gather", "is_complex_list",
-           "view_of"]
-
 # Types of devices in DLPack.
 _HOST, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 
@@ -36,7 +33,6 @@ HOST = Place("numpy", None)
 
 
 LISTS = list, tuple, range
-"""Types of operands that are converted to arrays."""
 
 
 def _unchanged(result: Any) -> Any:
@@ -150,7 +146,6 @@ def _refuse_mixture(function: str, first: str, place: Place, second: str, other:
 
 
 def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndarray:
-    """A list of numbers as an array of the type that the routine takes."""
     try:
         raw = np.asarray(values)
     except ValueError:

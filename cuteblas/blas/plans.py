@@ -21,15 +21,12 @@ from .calls import execute, record, replayable, where
 from .libraries import Place
 from .types import type_name
 
-__all__ = ["GemmPlan", "plan"]
-
 _SCALARS = {"zero": "0", "one": "1", "value": "a number other than 0", "device": "a 0-d array"}
 
 
 @dataclass(frozen=True)
 class OperandLayout:
-    """The layout that a plan requires of an operand; strides in bytes, 0 along axes of extent
-    1."""
+    """The layout of an operand that a plan requires; strides in bytes, 0 for extents of 1."""
 
     dtype: str
     shape: Ints
@@ -161,7 +158,6 @@ class GemmPlan:
         return call.answered(product.result, product.auxiliary)
 
     def _objection(self, call: Call) -> str | None:
-        """Why a call is not the planned one."""
         if call.place != self.place:
             return (
                 f"was made for {self.place.library} arrays on {self.place}, but these are {call.place.library} arrays on "

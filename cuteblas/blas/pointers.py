@@ -43,8 +43,7 @@ class _Numbered(Arguments):
         self._numbers = {name: i for i, name in enumerate(values, 1)}
 
     def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
-        """An error like xerbla's: number, name and value of the argument, and what it has to
-        be."""
+        """An error like xerbla's: number, name and value of the argument, and what it must be."""
         value = self[name]
         shown = repr(value) if isinstance(value, (int, float, complex, str)) or value is None else f"a {type(value).__name__}"
         return kind(

@@ -16,9 +16,6 @@ from .calls import perform, where
 from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 
-__all__ = ["cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k",
-           "zherk", "zsyr2k", "zsyrk"]
-
 _DOCUMENTATION = """One triangle of ``{formula} + beta C`` of {operands} arrays.
 
     Parameters
@@ -88,8 +85,7 @@ def _letters(row: Routine, given: Arguments) -> tuple[str, str]:
 
 
 def _check_shapes(row: Routine, given: Arguments, first: str) -> None:
-    """Refuse arrays that do not fit, in these routines' words; :func:`prepare` has lists,
-    batches."""
+    """Refuse arrays that do not fit, in these routines' words, but for lists and batches."""
     shapes = {name: tuple(given[name].shape) for name in row.operands
               if hasattr(given[name], "shape")}
     if len(shapes.get("a", ())) != 2:
@@ -167,7 +163,6 @@ def _target(call: Call) -> Any:
 
 
 def _without_imaginary_diagonal(x: Any) -> None:
-    """Imaginary parts on the diagonal of a Hermitian matrix are zero."""
     engine = engine_of(x)
     memory = engine.memory(x)
     engine.view(x, (len(x),), (sum(memory.strides),)).imag[...] = 0

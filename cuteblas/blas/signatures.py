@@ -10,8 +10,6 @@ import numpy as np
 
 from .types import ROUTINES, Types
 
-__all__ = ["ROWS", "Routine", "published", "rows", "with_signature"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -46,7 +44,6 @@ ROWS = {letter + operation: Routine(letter + operation, ROUTINES[f"{letter}gemm"
                                     (*operands,)[:-1],
                                     "H" if operation in ("gerc", "herk", "her2k") else "T")
         for operation, letters, operands in _OPERATIONS for letter in letters}
-"""The table, by names."""
 
 
 def rows(*operations: str) -> list[Routine]:

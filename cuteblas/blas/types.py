@@ -10,9 +10,6 @@ import numpy as np
 
 from .._dtypes import DTYPES, element_of
 
-__all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "kind_of_numbers", "name_of", "resolved",
-           "type_name"]
-
 
 @dataclass(frozen=True)
 class Types:
@@ -41,7 +38,6 @@ class Types:
             )
 
     def number(self, function: str, name: str, value: Any) -> int | float | complex:
-        """A scalar rounded to the type of the sums."""
         if isinstance(value, int) and not -2**1000 < value < 2**1000:
             raise ValueError(
                 f"{function} computes in {self.compute}, which cannot hold {name}: it has {value.bit_length()} bits"
@@ -68,7 +64,6 @@ ROUTINES = {
     "bgemm": Types("bfloat16", "float32", "bfloat16"),
     "igemm": Types("int8", "int32", "int32"),
 }
-"""The routines with a letter."""
 
 PRODUCTS = (
     *ROUTINES.values(),
@@ -91,7 +86,6 @@ def type_name(dtype: np.dtype) -> str:
 
 @cache
 def dtype_named(name: str) -> np.dtype:
-    """NumPy's element type of a name from the table."""
     return DTYPES[name].numpy if name in DTYPES else np.dtype(name)
 
 

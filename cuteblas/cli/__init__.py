@@ -57,7 +57,7 @@ def _run(arguments: Sequence[str]) -> int:
 
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:{width}}  {line}" for name, line in COMMANDS.items())
-    parser = Parser(PROGRAM, f"commands:\n{listing}")
+    parser = Parser(PROGRAM, f"commands:\n\n{listing}")
     parser.add_argument("--version", action="version", version=f"cuteblas {__version__}")
     parser.add_argument("command", nargs="?", metavar="COMMAND")
     parser.option("rest ...", "options of the command; COMMAND --help lists them", nargs="...")

@@ -1,16 +1,21 @@
-"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
+r"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
 faster than the fastest of them.
 
-  gemm       matmul with operands in all orders beside CuPy and torch, and its error on a sample,
-             in units of u(|A||B|)
-  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the
-             driver; without other groups also permutations (--sizes 64x1001x1037:0,2,1) and
-             transposes in place (--sizes 8192:inplace)
+  gemm       matmul with operands in all orders beside CuPy and
+             torch, and its error on a sample, in units of
+             u(|A||B|)
+  transpose  transposes into new memory, beside CuPy and beside
+             a copy of as many bytes by the driver; without
+             other groups also permutations
+             (--sizes 64x1001x1037:0,2,1) and transposes in
+             place (--sizes 8192:inplace)
 
   # your own shapes
-  python -m cuteblas bench gemm --dtypes float32 --sizes 3000x500x70
+  python -m cuteblas bench gemm --dtypes float32 \
+      --sizes 3000x500x70
   # NumPy arrays, beside NumPy; this needs no GPU
-  python -m cuteblas bench gemm --backend numpy --sizes 3000x500x70
+  python -m cuteblas bench gemm --backend numpy \
+      --sizes 3000x500x70
 """
 
 from __future__ import annotations
@@ -30,7 +35,6 @@ from .. import blas, runtime
 from ..blas.types import dtype_named
 from ..engines.problems import has_kernels
 from ..functions import Explanation, backend, copy, explain, explain_copy, matmul
-from ..functions.algorithms import PRECISIONS
 from ..functions.signatures import Precision
 from .arrays import random_array
 from .command import (
@@ -50,7 +54,6 @@ from .terminal import Progress, wrapped
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")
-_BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
 _SAMPLED = 1 << 20                      # elements of an operand by which a result is checked
 
 Row = dict[str, Any]
@@ -62,22 +65,8 @@ Measured = tuple[int, Iterator[Row]]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cases are measured, and how.
-
-    Attributes
-    ----------
-    sizes : sequence of tuple of int and Permutation
-        One extent: squares. Two: a transpose. Three: a product, M, N, K. A permutation: a transpose
-        of any shape. None at all: the usual ones.
-    dtypes : sequence of str
-        Element types; none at all: the usual ones.
-    orders : sequence of str
-        For both operands of a product N if its rows are contiguous, T if its columns are.
-    precision : str
-        As in :func:`cuteblas.matmul`.
-    repeats : int
-        Timings of which the median is taken.
-    """
+    """Which cases are measured, and how. ``sizes`` of one extent are squares, two a transpose,
+    three M, N, K; none means the usual ones, and so of ``dtypes``."""
 
     sizes: Sequence[Any] = ()
     dtypes: Sequence[str] = ()
@@ -150,7 +139,7 @@ def multiplied(machine: Any, which: Selection, case: str, a: Any, b: Any,
             planned = blas.plan(a, b, out=c, precision=which.precision)
         explanation, ours = planned.explain(), partial(planned.execute, a, b, out=c)
     theirs: dict[str, Callable[[], Any]] = {"rival_s": partial(xp.matmul, a, b, out=d)}
-    if a.dtype.name in _BY_TORCH and (torch := torch_of(machine)) is not None:
+    if a.dtype.name in GEMM_DTYPES and (torch := torch_of(machine)) is not None:
         x, y, z = map(torch.from_dlpack, (a, b, d))
         theirs["torch_s"] = partial(torch.matmul, x, y, out=z)
     taken, *others = medians(
@@ -238,6 +227,7 @@ def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)
     )
     return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
 
+
 Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
 """By name: what counts and measures the cases of a machine and a selection."""
@@ -268,9 +258,7 @@ def configure(
     parser.option("--orders ORDERS",
                   "of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)",
                   nargs="+", type=str.upper, choices=ORDERS, default=ORDERS)
-    parser.option("--precision NAME",
-                  f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+    parser.precision()
     parser.option("--repeats",
                   "timings per call; their median counts (default: %(default)s)",
                   type=positive, default=11)
@@ -283,7 +271,6 @@ def configure(
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong."""
     which = Selection.of(options)
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")
@@ -343,7 +330,6 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
 
 
 def verdict(figures: Mapping[str, list[Row]]) -> int:
-    """Name the wrong results; 1 if there are any."""
     wrong = [row["case"] for rows in figures.values() for row in rows if not row.get("right", True)]
     if wrong:
         print(f"\nWRONG results: {', '.join(wrong)}")
@@ -402,7 +388,6 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 """By key of a row: the heading, and how a value is printed."""
 
 WIDTHS = {"case": 41, "kernel": 12}
-"""Characters of the columns that hold text."""
 
 
 def _line(cells: Mapping[str, str]) -> str:

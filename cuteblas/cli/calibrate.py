@@ -1,6 +1,6 @@
 """Measure this GPU, so that cuteblas estimates times on it better and chooses faster kernels.
 
-  # measure and fit: four minutes; later plans for this card use the result
+  # measure and fit for later plans, in four minutes
   python -m cuteblas calibrate
   # only NumPy on this host, copies, and transfers to the GPU
   python -m cuteblas calibrate --host
@@ -140,7 +140,6 @@ def alternatives_of(sample: Sample, device: DeviceInfo) -> list[Alternative]:
 def choice_of(
     sample: Sample, alternatives: Sequence[Alternative]
 ) -> Callable[[DeviceInfo], Alternative]:
-    """Planning's choice by the numbers of a device."""
     problem = sample.problem
     if isinstance(problem, CopyProblem):
         return lambda device: min(alternatives, key=lambda each: each.seconds(device))
@@ -148,8 +147,8 @@ def choice_of(
 
 
 def to_measure(sample: Sample, device: DeviceInfo) -> Measured:
-    """A problem and its plans that may be the best, without times: those with the least estimates,
-    of several tiles and of each family, and planning's choice."""
+    """A problem and plans that may be the best: the least estimates of several tiles and
+    families."""
     everything = alternatives_of(sample, device)
     choice = choice_of(sample, everything)
     ranked = sorted(everything, key=lambda each: each.seconds(device))
@@ -187,8 +186,7 @@ def make(problem: str, names: Sequence[str], device: DeviceInfo) -> list[Made]:
 def timings(
     machine: Any, what: str, problems: Iterable[Measured], count: int, end: float
 ) -> Iterator[tuple[Measured, dict[int, float]]]:
-    """Time the plans of each problem, by their places, as soon as its kernels are compiled, until
-    the time ``end``."""
+    """Time the plans of each problem, by place, when compiled, until the time ``end``."""
     remaining, waiting = iter(problems), dict[Future[list[Made]], Measured]()
     with Progress(what, count) as progress:
         while (left := end - perf_counter()) > 0:
@@ -218,7 +216,6 @@ def ends(seconds: float) -> tuple[float, float]:
 
 
 def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measured]:
-    """Measure as many problems as there is time for."""
     start, problems = perf_counter(), list[Measured]()
     wanted = (to_measure(sample, machine.device) for sample in samples)
     for problem, times in timings(machine, "calibrate", wanted, len(samples), end):
@@ -311,8 +308,7 @@ class Card:
         self.device, self.workers, self._gpu = device, Workers(spared=1), Gpu()
 
     def times(self, problem: Measured, plans: Sequence[Made]) -> dict[int, float]:
-        """What plans take, timed side by side, but those that the device or the compiler
-        refuses."""
+        """Times of plans, side by side, but of those that device or compiler refuses."""
         sample, xp = sample_named(problem.name), self._gpu.rival
         try:
             numbers = xp.asarray(_numbers(sample.dtype))
@@ -363,14 +359,7 @@ def _processors() -> int:
 
 
 class Workers(ProcessPoolExecutor):
-    """Processes that plan and compile while another one measures: what they compile is found in the
-    cache on disk.
-
-    Parameters
-    ----------
-    spared : int
-        Processors that are left to others.
-    """
+    """Processes that plan and compile, into the cache on disk; ``spared`` processors stay free."""
 
     def __init__(self, spared: int = 0):
         # Ctrl-C is for the process that measures

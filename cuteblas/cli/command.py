@@ -20,10 +20,10 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..functions.signatures import PRECISIONS
 from .terminal import columns, reflowed
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
-"""What was called, for messages."""
 
 INTERRUPTED, UNREAD = 130, 141
 # RuntimeError: CUDA's, the emulator's, RecursionError
@@ -63,6 +63,12 @@ class Parser(ArgumentParser):
         how = {**how, "metavar": word} if word else how or {"action": "store_true"}
         self.add_argument(name, help=help, **how)
 
+    def precision(self) -> None:
+        """Declare the option that names the algorithm of a product."""
+        self.option("--precision NAME",
+                    f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)",
+                    default="auto", choices=PRECISIONS)
+
     def print_help(self, file: Any = None) -> None:
         """Print the help, and say if that fails, unlike argparse."""
         print(self.format_help(), end="", file=file)
@@ -90,13 +96,9 @@ def did_you_mean(word: str, known: Iterable[str], kind: str) -> str:
 
 def positive(text: str) -> int:
     """A whole number from 1 on, as the ``type`` of an option."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
+    if not text.isdecimal() or not int(text):
         raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return number
+    return int(text)
 
 
 def refuse_unwritable(*paths: str | os.PathLike[str] | None) -> None:

@@ -188,7 +188,6 @@ def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
 
 # -- kinds of calls --------------------------------------------------------------------------------
 def frozen(x: Any, addresses: list[int]) -> Any:
-    """An argument without the elements of its arrays."""
     address = (
         x.__array_interface__["data"][0]
         if isinstance(x, np.ndarray)
@@ -204,7 +203,6 @@ def frozen(x: Any, addresses: list[int]) -> Any:
 
 
 def made(machine: Any, x: Any, arrays: list[Any]) -> Any:
-    """The argument that was frozen, with random elements."""
     if isinstance(x, _Array):
         base = None if x.same is None else arrays[x.same].base
         arrays.append(array_at(machine.rival, x.memory, base, below=_BELOW))

@@ -7,11 +7,11 @@ import os
 import platform
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
 from textwrap import fill
+from typing import NamedTuple
 
 from .. import emulator
 from .._cache import cache_directory, usable_folder, usage
@@ -32,23 +32,18 @@ from ..runtime.driver import driver_function
 from ..runtime.errors import INSTALL, require
 from ..runtime.tracking import why_untracked
 from .command import PROGRAM, Parser
-from .terminal import columns
+from .terminal import columns, reflowed
 
 _EDGE = 22                      # where what was found begins
 _DRIVER = "GPU kernels need an NVIDIA GPU and a driver for CUDA 12 or newer: https://www.nvidia.com/drivers"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What was found, or what is wrong and, as ``remedy``, what to do about it."""
 
     text: str
     remedy: str = ""
     name: str = ""
-
-    def __str__(self) -> str:
-        line = f"{'--' if self.remedy else 'ok':4}{self.name:18}{self.text}"
-        return line + (f"\n{'':{_EDGE}}-> {self.remedy}" if self.remedy else "")
 
 
 def configure(parser: Parser) -> None:
@@ -58,17 +53,18 @@ def configure(parser: Parser) -> None:
 def run(options: Namespace) -> int:
     """Print the findings; the status is 0 whatever they are."""
     for found in findings():
-        for line in str(found).splitlines():
-            print(_wrapped(line, " " * _EDGE))
+        print(_wrapped(f"{'--' if found.remedy else 'ok':4}{found.name:18}{found.text}"))
+        if found.remedy:
+            print(_wrapped(f"{'':{_EDGE}}-> {found.remedy}"))
     reason = why_unavailable()
     with_kernels = "and GPU kernels" if reason is None else f"alone: {reason}"
-    print(_wrapped(f"\nOn this machine, cuteblas uses NumPy's BLAS {with_kernels}"))
+    print("\n" + reflowed(f"On this machine, cuteblas uses NumPy's BLAS {with_kernels}"))
     return 0
 
 
-def _wrapped(line: str, indent: str = "") -> str:
-    return fill(line, columns(), subsequent_indent=indent, break_long_words=False,
-                break_on_hyphens=False, replace_whitespace=False)
+def _wrapped(line: str) -> str:
+    return fill(line, columns(), subsequent_indent=" " * _EDGE, break_long_words=False,
+                break_on_hyphens=False)
 
 
 def findings() -> Iterator[Finding]:
@@ -76,7 +72,7 @@ def findings() -> Iterator[Finding]:
     for name, look in _CHECKS.items():
         try:
             for found in look():
-                yield replace(found, name=found.name or name)
+                yield found._replace(name=found.name or name)
         except Exception as error:   # a broken installation is what this command is there to report
             yield Finding(f"{type(error).__name__}: {error}",
                           "this is unexpected: reinstall the package named above", name)
@@ -105,24 +101,21 @@ def _numpy() -> Iterator[Finding]:
     )
 
 
-def _package(distribution: str, remedy: Callable[[], str]) -> Callable[[], Iterator[Finding]]:
-    def look() -> Iterator[Finding]:
-        try:
-            yield Finding(metadata.version(distribution))
-        except metadata.PackageNotFoundError:
-            yield Finding("not installed", remedy())
-    return look
+def _package(distribution: str, remedy: str) -> Iterator[Finding]:
+    try:
+        yield Finding(metadata.version(distribution))
+    except metadata.PackageNotFoundError:
+        yield Finding("not installed", remedy)
 
 
 def _cuda_of_driver() -> int | None:
     """The newest CUDA that the driver runs, 13010 for 13.1; ``None`` without a driver."""
     version = ctypes.c_int()
     try:
-        status = driver_function("cuDriverGetVersion",
-                                 ctypes.POINTER(ctypes.c_int))(ctypes.byref(version))
+        ask = driver_function("cuDriverGetVersion", ctypes.c_void_p)
+        return None if ask(ctypes.addressof(version)) else version.value
     except DriverError:
         return None
-    return None if status else version.value
 
 
 def _install() -> str:
@@ -166,7 +159,7 @@ def _driver() -> Iterator[Finding]:
             f"{info.shared_bytes_per_block // 1024} KiB of shared memory",
             name=f"device {ordinal}"
         )
-        yield replace(_costs(info), name=f"costs of {ordinal}")
+        yield _costs(info)._replace(name=f"costs of {ordinal}")
     estimated = host_costs() is HOST
     yield Finding("estimated, and corrected while calls run" if estimated
                   else "measured by calibrate --host",
@@ -239,10 +232,10 @@ _CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
     "cuteblas": _cuteblas,
     "Python": _python,
     "NumPy": _numpy,
-    "array-api-compat": _package("array-api-compat", lambda: "pip install array-api-compat"),
+    "array-api-compat": lambda: _package("array-api-compat", "pip install array-api-compat"),
     "CuPy": _cupy,
     "CUDA driver": _driver,
-    "cuda.core": _package("cuda-core", _install),
+    "cuda.core": lambda: _package("cuda-core", _install()),
     "NVRTC": _nvrtc,
     "C++ compiler": _compiler,
     "kernel cache": _cache,

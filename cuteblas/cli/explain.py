@@ -1,9 +1,10 @@
-"""Show which kernel would run, how long it would take and why, for a product of two shapes or a
+r"""Show which kernel would run, how long it would take and why, for a product of two shapes or a
 transpose of one.
 
   python -m cuteblas explain 4096x4096 4096x4096 --order NT
   python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16
-  python -m cuteblas explain 8192x8192 --dtype complex128 --picture
+  python -m cuteblas explain 8192x8192 --dtype complex128 \
+      --picture
   # a permutation of axes, and a transpose in place
   python -m cuteblas explain 64x1001x1037:0,2,1
   python -m cuteblas explain 8192x8192:inplace
@@ -24,7 +25,7 @@ from .._dtypes import DTYPES
 from ..engines.memory import Memory
 from ..engines.settings import limited
 from ..functions import Explanation
-from ..functions.algorithms import PRECISIONS, check_variant, checked_algorithm
+from ..functions.algorithms import check_variant, checked_algorithm
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
 from ..planning.problem import DEVICES, H200
@@ -53,9 +54,7 @@ def configure(parser: Parser) -> None:
     parser.option("--order ORDERS",
                   "for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)",
                   default="CC")
-    parser.option("--precision NAME",
-                  "the algorithm, as in cuteblas.matmul (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+    parser.precision()
     parser.option("--variant VARIANT",
                   "plan with this kernel; python -m cuteblas kernels lists the names")
     parser.option("--device CARD",

@@ -56,12 +56,9 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
 
 
 def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
-    """The largest error in units of u times ``size``; infinite where infinities and NaNs are not
-    where they belong.
-
-    Elements whose terms exceed the largest number of the result's type say nothing: whether they
-    overflow is a matter of order.
-    """
+    """The largest error in u times ``size``; infinite for misplaced infinities and NaNs."""
+    # Elements whose terms exceed the type's largest number say nothing: whether they overflow is a
+    # matter of order.
     # NumPy's finfo does not know the types of ml_dtypes
     facts = import_module("ml_dtypes" if c.dtype.kind == "V" else "numpy").finfo(c.dtype)
     unit = size * float(facts.eps) / 2 + float(facts.smallest_subnormal) * max(depth, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..functions import ascontiguousarray, backend, matmul
 from ..planning.cost.hosts import HOST, HostCosts
 from ..runtime.ring import processors
 from .arrays import random_array
-from .machines import Host, medians
+from .machines import Gpu, Host, Machine, medians
 
 _REPEATS = 5
 _EXTENT = 2048                          # of products; a quarter where NumPy has no BLAS
@@ -19,8 +20,8 @@ _COPIED = 8192                          # rows and columns of a matrix that is c
 _BELOW = 100                            # integers
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    (taken,) = medians(Host(), call, repeats=_REPEATS)
+def _seconds(call: Callable[..., Any], *operands: Any, on: Machine | None = None) -> float:
+    (taken,) = medians(on or Host(), partial(call, *operands), repeats=_REPEATS)
     return taken
 
 
@@ -32,20 +33,20 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
         n = extent if name in ("float32", "float64", "complex64", "complex128") else extent // 4
         a, b = _matrices(n, name)
         with backend("numpy"):
-            seconds = _seconds(lambda a=a, b=b: matmul(a, b))           # type: ignore[misc]
+            seconds = _seconds(matmul, a, b)
         here[name] = n**3 / max(seconds - 3 * a.nbytes / (HOST.product_bytes * count),
                                 seconds / 2) / count
         there[name] = _on_gpu(*_matrices(extent, name))
     x = np.ones((copied, copied), np.float32)
     vector, into = x[0].copy(), np.zeros_like(x)
     with backend("numpy"):
-        product = _seconds(lambda: np.matmul(x, vector))
-        transposed = _seconds(lambda: ascontiguousarray(x.T))
-    copy = _seconds(lambda: np.copyto(into, x))
+        product = _seconds(np.matmul, x, vector)
+        transposed = _seconds(ascontiguousarray, x.T)
+    copy = _seconds(np.copyto, into, x)
     pageable, pinned = _link(x.reshape(-1).view(np.uint8))
     few = np.ones((64, 64), np.float32)
     with backend("cuda"):
-        call = _seconds(lambda: matmul(few, few))
+        call = _seconds(matmul, few, few)
     return HOST.changed({"multiplications": here, "gpu_multiplications": there,
                          "product_bytes": x.nbytes / product / count,
                          "copied_bytes": x.nbytes / copy,
@@ -60,17 +61,9 @@ def _matrices(n: int, name: str) -> Iterator[np.ndarray]:
 
 def _on_gpu(a: np.ndarray, b: np.ndarray) -> float:
     """Multiplications in a second of matrices that are there."""
-    import cupy
-
-    x, y = cupy.asarray(a), cupy.asarray(b)
-    out = matmul(x, y)
-
-    def some() -> None:
-        for _ in range(10):
-            matmul(x, y, out)
-        cupy.cuda.runtime.deviceSynchronize()
-
-    return 10 * len(a)**3 / _seconds(some)
+    gpu = Gpu()
+    x, y = map(gpu.rival.asarray, (a, b))
+    return len(a)**3 / _seconds(matmul, x, y, matmul(x, y), on=gpu)
 
 
 def _link(x: np.ndarray) -> tuple[float, float]:

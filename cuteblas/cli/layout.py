@@ -1,8 +1,10 @@
-"""Print and draw a layout: its values, its size, whether it is one to one, and its bank conflicts.
+r"""Print and draw a layout: its values, its size, whether it is one to one, and its bank conflicts.
 
-  python -m cuteblas layout "(8,8):(8,1)" --swizzle 3,0,3 --bytes 16
+  python -m cuteblas layout "(8,8):(8,1)" --swizzle 3,0,3 \
+      --bytes 16
   python -m cuteblas layout "(12,8)" --tile "(4,_)" --svg out.svg
-  python -m cuteblas layout "((4,8),(2,2)):((32,1),(16,8))" --tv "(16,8)"
+  python -m cuteblas layout "((4,8),(2,2)):((32,1),(16,8))" \
+      --tv "(16,8)"
 
 Operations apply in this order: compose, swizzle, tile.
 """
@@ -39,7 +41,6 @@ from ..layout import (
 from .command import Parser, refusals, refuse_unwritable
 
 _MOST = 64
-_ADDRESS_BITS = 64
 
 
 def configure(parser: Parser) -> None:
@@ -98,8 +99,6 @@ def _swizzle(text: str) -> Swizzle:
     except ValueError:
         raise LayoutError("Swizzle", "a swizzle is written B,M,S, for example 3,0,3",
                           repr(text)) from None
-    if max(bits, base, abs(shift)) > _ADDRESS_BITS:
-        raise LayoutError("Swizzle", f"an address has {_ADDRESS_BITS} bits to swizzle", text)
     return Swizzle(bits, base, shift)
 
 
@@ -118,13 +117,13 @@ def _values(options: Namespace, layout: Any) -> tuple[list[str], Figure | None]:
                           str(layout))
     n = size(layout)
     rows = size(layout, 0) if layout.rank > 1 else 1
-    if isinstance(n, int) and isinstance(rows,
-                                         int) and n > 0 and rows <= _MOST and n // rows <= _MOST:
+    if isinstance(n, int) and n > 0 and max(rows, n // rows) <= _MOST:
         table = layout_table(layout)
     else:
         table = f"{layout}\n(no table: {'extents are symbolic' if not isinstance(n, int) else f'{n} values'})"
-    drawn = options.svg or options.latex
-    figure = None if not drawn else layout_picture(layout) if options.bytes is None else bank_picture(layout, options.bytes)
+    figure = None
+    if options.svg or options.latex:
+        figure = layout_picture(layout) if options.bytes is None else bank_picture(layout, options.bytes)
     return [table, _measures(layout)], figure
 
 

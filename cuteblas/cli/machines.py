@@ -28,7 +28,6 @@ class Host:
     get = staticmethod(np.asarray)
 
     def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds by the wall clock."""
         start = perf_counter()
         for _ in range(times):
             call()
@@ -69,8 +68,7 @@ class Gpu:
         return cuda.get_elapsed_time(start, stop) * 1e-3
 
     def host_interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds of the host for that many calls; the device starts idle and is not waited
-        for."""
+        """Seconds of the host for these calls; the device starts idle and is not waited for."""
         self.rival.cuda.get_current_stream().synchronize()
         return Host().interval(call, times)
 
@@ -92,14 +90,10 @@ def torch_of(machine: Machine) -> Any:
 
 def medians(machine: Machine, *calls: Callable[[], Any], repeats: int,
             seconds: float = inf) -> list[float]:
-    """Median seconds of calls that are timed side by side.
-
-    All are called before, to compile and to warm up. Then they take turns, so that all see the same
-    clocks; of short calls, several are timed at once. Every round has another order: in a fixed
-    one, the same call would always come when the device has just slowed down for its power limit
-    (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
-    least one, if they would take longer than ``seconds`` together.
-    """
+    """Median seconds of calls that are timed side by side, in turns of changing order."""
+    # In a fixed order, one call would always come when the device has just slowed down for its
+    # power limit (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer
+    # repeats, at least one, if they take more than ``seconds``.
     for call in calls:
         machine.interval(call, 1)
     once = [max(machine.interval(call, 1), 1e-9) for call in calls]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..kernels.copy.tiles import TransposeConfig
 from ..layout import Layout, size
 from ..layout.banks import BANK_BYTES, bank_of
+from ..layout.pictures.grids import Grid
 from ..planning import Plan
-from ..planning.pages import owners
+from ..planning.pages import tile_figure
 from ..tutorial.transpose import TILE, TutorialTransposeConfig
 from .terminal import Paint, side_by_side
 
-_MOST_CELLS = 16
 _SHOWN = 8
-_WARP = 32
 
 
 def picture(plan: Plan, paint: Paint) -> list[str]:
@@ -30,25 +29,16 @@ def picture(plan: Plan, paint: Paint) -> list[str]:
 
 def _tile_picture(plan: Plan, paint: Paint) -> list[str]:
     """Which thread, in the colour of its warp, owns each part of a tile of C."""
-    found = owners(plan)
-    if found is None:
+    figure = tile_figure(plan)
+    if figure is None:
         return []
-    shown = [row[:_MOST_CELLS] for row in found.grid[:_MOST_CELLS]]
-    digits = len(str(max(max(row) for row in shown))) + 1
-    (rows, columns), (height, width) = found.tile, found.block
-    lines = [
-        f"the {rows}x{columns} elements of C that {found.threads} threads own: each number is a thread and its block of "
-        f"{height}x{width}{', each colour a warp' if paint('', 0) else ''}"
-    ]
-    cut = " .." if len(shown[0]) < len(found.grid[0]) else ""
-    lines += ["  " + " ".join(paint(f"T{t}".rjust(digits), t // _WARP) for t in row) + cut
-              for row in shown]
-    if len(shown) < len(found.grid):
-        lines.append("  ..")
-    if found.repeats != (1, 1):
-        tile, times = (f"{m}x{n}" for m, n in (found.of_block, found.repeats))
-        lines.append(f"  a block's tile of {tile} repeats this {times} times")
-    return lines
+    (title, *notes), grid = figure.notes, cast(Grid, figure.panels[0][0])
+    colours = list(dict.fromkeys(cell.colour for row in grid.cells for cell in row))
+    width = max(len(cell.lines[0]) for row in grid.cells for cell in row)
+    rows = (" ".join(paint(cell.lines[0].rjust(width), colours.index(cell.colour)) for cell in row)
+            for row in grid.cells)
+    return [title if paint("", 0) else title.partition(", each colour")[0],
+            *(f"  {line}" for line in (*rows, *notes))]
 
 
 def _bank_picture(config: TransposeConfig, paint: Paint) -> list[str]:

@@ -17,13 +17,12 @@ _EXTENTS = r"\d+(?:\s*[x\u00d7X*,]\s*\d+)*"
 _SHAPE = re.compile(
     rf"(\(\s*(?:{_EXTENTS})?\s*,?\s*\)|{_EXTENTS})(?::(inplace|\d+(?:,\d+)*))?(?![\w:])"
 )
-_PRODUCT = re.compile(r"(\w+) (?:(\d+)x)?(\d+)x(\d+)x(\d+) ([NT]{3})(?: by (\w+))?")
+_PRODUCT = re.compile(r"(\w+) ((?:\d+x){2,3}\d+) ([NT]{3})(?: by (\w+))?")
 _COPY = re.compile(r"(\w+) (\S+)(?: of rows of (\d+))?(?: with axis (\d+) reversed)?")
 
 
 def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
-    follows a colon."""
+    """The shapes in ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with its colon's rest."""
     found = [(re.findall(r"\d+", extents), axes or None) for extents, axes in _SHAPE.findall(text)]
     if not found or _SHAPE.sub("", text).strip(" \t,@"):
         raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
@@ -35,22 +34,8 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
 # -- permutations ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Permutation:
-    """A permutation of the axes of an array, written out or in place.
-
-    Attributes
-    ----------
-    extents : tuple of int
-        Of the array that is moved.
-    axes : tuple of int
-        As ``numpy.transpose`` takes them.
-    in_place : bool
-        Whether the array itself is overwritten.
-    beyond : int
-        Elements by which rows of memory are longer than those of the array, which is C contiguous
-        otherwise: it is a slice.
-    backwards : int or None
-        An axis that is walked backwards.
-    """
+    """A permutation of the axes of an array, written out or in place; rows of memory are
+    ``beyond`` elements longer, and the axis ``backwards`` is walked so."""
 
     extents: tuple[int, ...]
     axes: tuple[int, ...] = (1, 0)
@@ -70,14 +55,14 @@ class Permutation:
 
     def of(self, x: Any) -> Any:
         """The permuted view of an array of the extents of :meth:`memory`."""
-        part = [slice(None, None, -1 if axis == self.backwards else 1)
-                for axis in range(len(self.extents))]
-        return x[..., :self.extents[-1]][tuple(part)].transpose(self.axes)
+        part = x[..., :self.extents[-1]]
+        if self.backwards is not None:
+            part = np.flip(part, self.backwards)
+        return part.transpose(self.axes)
 
 
 def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
-    """The permutation by the axes that follow the colon of a shape; of ``inplace`` or nothing, the
-    last two are exchanged."""
+    """The permutation after a shape's colon; the last two axes for ``inplace`` or nothing."""
     count = len(extents)
     in_place = axes == "inplace"
     if axes and not in_place:
@@ -95,8 +80,7 @@ def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
 
 # -- what calibrate measures ------------------------------------------------------------------------
 class Sample(NamedTuple):
-    """A problem to measure: its name, the problem, the type of its elements and the bytes before
-    the first ones."""
+    """A problem, the type of its elements, and bytes before the first ones."""
 
     name: str
     problem: GemmProblem | CopyProblem
@@ -105,19 +89,17 @@ class Sample(NamedTuple):
 
 
 def usual_samples() -> list[Sample]:
-    """Random problems of all kinds in turns, so that whenever time runs out there are some of each.
-    ``conformance/bench/samples.py`` drew them."""
-    names = files("cuteblas.cli").joinpath("problems.txt").read_text("utf-8")
+    """Random problems of all kinds in turns; ``conformance/bench/samples.py`` drew them."""
+    names = files(__package__).joinpath("problems.txt").read_text("utf-8")
     return [sample_named(name) for name in names.splitlines()]
 
 
 def sample_named(name: str) -> Sample:
-    """The problem of a name: ``"float32 8x64x32x16 NTN by ieee"``, ``"int8 64x12:1,0 of rows of
-    14"``."""
+    """The problem of "float32 8x64x32x16 NTN by ieee" or "int8 64x12:1,0 of rows of 14"."""
     if found := _PRODUCT.fullmatch(name):
-        element, batch, m, n, k, orders, precision = found.groups()
-        return product(element, int(m), int(n), int(k), (int(batch),) if batch else (), orders,
-                       precision or "auto")
+        element, extents, orders, precision = found.groups()
+        *batch, m, n, k = map(int, extents.split("x"))
+        return product(element, m, n, k, tuple(batch), orders, precision or "auto")
     if (found := _COPY.fullmatch(name)) is None:
         raise ValueError(f"{name!r} is not a problem")
     element, text, row, axis = found.groups()
@@ -130,16 +112,15 @@ def sample_named(name: str) -> Sample:
 def product(
     name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto"
 ) -> Sample:
-    """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T``
-    where columns are."""
+    """A product; ``orders`` has ``N`` where rows are contiguous, ``T`` where columns are."""
 
     def operand(rows: int, columns: int, order: str) -> Operand:
         return Operand(name, (columns, 1) if order == "N" else (1, rows),
                        (rows * columns,) * len(batch))
 
     # B is (N, K): its rows are contiguous along N where those of NumPy's K x N are.
-    a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N"
-                                                else "N"), operand(m, n, orders[2])
+    a, b = operand(m, k, orders[0]), operand(n, k, "NT"[orders[1] == "N"])
+    c = operand(m, n, orders[2])
     times, by = f"{batch[0]}x" if batch else "", "" if precision == "auto" else f" by {precision}"
     return Sample(f"{name} {times}{m}x{n}x{k} {orders}{by}",
                   GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)

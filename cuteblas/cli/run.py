@@ -44,8 +44,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the program, and report at the end of the process; 1 or 2 as Python without a
-    program."""
+    """Run the program and report at its end; without one, return 1 or 2 as Python does."""
     # The program's exceptions, SystemExit included, are not caught here, so the process ends as it
     # would have without us.
     try:
@@ -190,38 +189,40 @@ def report() -> str:
     counts = _counts()
     if not counts:
         return "cuteblas: the program made no product of CuPy arrays"
-    calls = [(route, n) for (_, group, route), n in counts.items() if group == "calls"]
-    total = sum(n for _, n in calls)
-    served = total - sum(n for route, n in calls if route.startswith(_DELEGATED)
-                         or route in _BY_OTHERS)
-    return _listed(f"cuteblas ran {served} of {total} products and copies on its own kernels",
-                   counts)
+    calls = [(route.startswith(_DELEGATED) or route in _BY_OTHERS, n)
+             for _, group, route, n in counts if group == "calls"]
+    total, others = sum(n for _, n in calls), sum(n for by_others, n in calls if by_others)
+    return _listed(
+        f"cuteblas ran {total - others} of {total} products and copies on its own kernels", counts
+    )
 
 
 def report_on_numpy(refused: str | None = None) -> str:
     if refused is not None:
         return wrapped(f"NumPy ran all products: {refused}")
     counts = _counts()
-    calls = sum(n for (_, group, _), n in counts.items() if group == "calls")
+    calls = sum(n for _, group, _, n in counts if group == "calls")
     if not calls:
         return "cuteblas: no product or copy of NumPy arrays in the program was large enough for cuteblas"
-    there = sum(n for (_, group, detail), n in counts.items() if group == "moved"
-                and detail.startswith("to "))
+    there = sum(n for _, group, detail, n in counts
+                if group == "moved" and detail.startswith("to "))
     return _listed(f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of "
                    "them on a GPU", counts)
 
 
-def _listed(title: str, counts: dict[tuple[str, str, str], int]) -> str:
+def _listed(title: str, counts: list[_Count]) -> str:
     return wrapped("\n".join([title, *(
         f"  {n:>9}  {function}: {f'copied {detail}' if group == 'copies' else detail.removeprefix(_DELEGATED)}"
-        for (function, group, detail), n in counts.items()
+        for function, group, detail, n in counts
     )]))
 
 
-def _counts() -> dict[tuple[str, str, str], int]:
+_Count = tuple[str, str, str, int]          # function, group, detail, how often
+
+
+def _counts() -> list[_Count]:
     without = Counter(patches.MADE_BY_CHECKS)
-    rows = {(function, group, detail): n - (without[function, detail] if group == "calls" else 0)
-            for function, groups in stats().items() for group, details in groups.items()
-            for detail, n in details.items()}
-    ranked = sorted(rows.items(), key=lambda row: (*row[0][:2], -row[1]))
-    return {key: n for key, n in ranked if n > 0}
+    counts = ((function, group, detail, n - without[function, detail] * (group == "calls"))
+              for function, groups in stats().items() for group, details in groups.items()
+              for detail, n in details.items())
+    return sorted((each for each in counts if each[3] > 0), key=lambda each: (*each[:2], -each[3]))

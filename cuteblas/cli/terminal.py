@@ -1,5 +1,4 @@
-"""Text for terminals: colours where they are supported, characters that can be shown, lines that
-fit, and the progress of a long command."""
+"""Text for terminals: colours, characters that can be shown, lines that fit, and progress."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 Paint = Callable[[str, int], str]
-"""Colours a text by a number."""
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _NARROWEST, _WIDEST = 40, 100
@@ -23,8 +21,7 @@ _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
 def paint() -> Paint:
-    """Colours on a terminal; plain text in files and pipes, dumb terminals and with
-    ``NO_COLOR``."""
+    """Colours on a terminal; plain text in files, pipes, dumb terminals, with ``NO_COLOR``."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
     return lambda text, number: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{text}\x1b[0m"
@@ -48,39 +45,13 @@ def wrapped(text: str) -> str:
 
 
 def reflowed(text: str) -> str:
-    """Paragraphs and lists wrapped for another width; lines of a shell go on after a backslash."""
-    # A line continues the one before if it is indented by four or more and further than that, or
-    # if neither is indented.
-    joined: list[str] = []
-    for line in text.splitlines():
-        indent, above = _indent(line), _indent(joined[-1]) if joined else 0
-        begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
-        joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
-    return "\n".join(_command(line) if line.startswith("  python -m")
-                     else wrapped(line) if _indent(line) else fill(line, columns())
-                     for line in joined)
-
-
-def _command(line: str) -> str:
-    return " \\\n".join(wrap(line, columns() - 2, subsequent_indent="      ",
-                             break_long_words=False, break_on_hyphens=False))
+    """Paragraphs wrapped for the terminal; lines that are indented begin where they did."""
+    return "\n\n".join(wrapped(part) if part.startswith(" ") else fill(part, columns())
+                       for part in text.split("\n\n"))
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-def shaded(image: Iterable[Sequence[float]]) -> list[str]:
-    """An image as text, two characters a pixel, the darkest where the value is largest."""
-    shades = " ░▒▓█"
-    try:
-        shades.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except UnicodeEncodeError:
-        shades = " .+#@"
-    image = [list(row) for row in image]
-    top = max((value for row in image for value in row), default=0) or 1
-    return ["".join(2 * shades[round(max(0, value) / top * (len(shades) - 1))] for value in row)
-            for row in image]
 
 
 def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
@@ -89,30 +60,9 @@ def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
 
 
 class Progress:
-    """The progress of a number of steps, on stderr, and only where that is a terminal; a context
-    manager.
+    """The progress of a number of steps on a terminal's stderr: tqdm's bar, or lines."""
 
-    With tqdm (``pip install 'cuteblas[demo]'``) it is a bar, without it a line from time to time.
-
-    Parameters
-    ----------
-    what : str
-        What is done, in a word or two.
-    total : int, optional
-        How many steps there are, if that is known.
-
-    Examples
-    --------
-    >>> with Progress("gemm", 3) as progress:
-    ...     for case in "abc":
-    ...         progress.print(case)
-    ...         progress.advance()
-    a
-    b
-    c
-    """
-
-    def __init__(self, what: str, total: int | None = None):
+    def __init__(self, what: str, total: int):
         self._what, self._total, self._done = what, total, 0
         self._start = self._written = perf_counter()
         self._shown = sys.stderr is not None and sys.stderr.isatty()
@@ -133,20 +83,18 @@ class Progress:
             self._bar.update(steps)
         elif self._shown and now - self._written >= _SECONDS:
             self._written = now
-            of = f" of {self._total}" if self._total else ""
-            print(f"{self._what}: {self._done}{of} after {now - self._start:.0f} s",
+            print(f"{self._what}: {self._done} of {self._total} after {now - self._start:.0f} s",
                   file=sys.stderr, flush=True)
 
     def print(self, line: str) -> None:
         """Print a line to stdout, above the bar."""
-        if self._bar is not None:
-            self._bar.clear()
-        print(line, flush=True)
-        if self._bar is not None:
-            self._bar.refresh()
+        if self._bar is None:
+            print(line, flush=True)
+        else:
+            self._bar.write(line)
 
 
-def _bar(what: str, total: int | None) -> Any:
+def _bar(what: str, total: int) -> Any:
     """A bar of tqdm, where that is installed and the terminal can write over a line."""
     if os.environ.get("TERM") == "dumb":
         return None

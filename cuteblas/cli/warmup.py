@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 
-from ..functions.algorithms import PRECISIONS
 from ..functions.warmup import warmup
 from ..planning.problem import DEVICES
 from .command import CommandError, Parser, refusals
@@ -34,9 +33,7 @@ def configure(parser: Parser) -> None:
     parser.option("--order ORDERS",
                   "order of each operand: CF is a @ b.T (default: CC)",
                   default="CC")
-    parser.option("--precision NAME",
-                  "as in cuteblas.matmul (default: %(default)s)",
-                  default="auto", choices=PRECISIONS)
+    parser.precision()
     parser.option("--device CARD",
                   f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU")
 

@@ -46,8 +46,7 @@ FEATURES = {
     "wgmma": Feature((90,), later=False, suffix="a"),
     "float64_tensor_cores": Feature((80, 90), later=False),
 }
-"""By the names of :class:`Capabilities` (CUDA C++ Programming Guide; PTX ISA, "Target ISA
-Notes")."""
+"""By names of :class:`Capabilities` (CUDA C++ Programming Guide; PTX ISA, "Target ISA Notes")."""
 
 
 @dataclass(frozen=True)

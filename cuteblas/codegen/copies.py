@@ -273,8 +273,7 @@ def _prove_vector(tensor: Tensor, width: int) -> None:
 
 
 def _consists_of_runs(tensor: Tensor, width: int) -> bool:
-    """Whether a tensor visibly consists of runs of ``width`` elements, each at a multiple of
-    it."""
+    """Whether a tensor visibly consists of runs of ``width`` elements at multiples of it."""
     layout, starts = tensor.layout, [tensor.engine.offset]
     if isinstance(layout, ComposedLayout):
         if not isinstance(layout.outer, Swizzle) or 1 << layout.outer.base < width:

@@ -124,7 +124,6 @@ class TableBuilder(KernelBuilder):
         return replace(super().build(), row=tuple(self._members))
 
     def _member(self, member: Param) -> Element:
-        """Where a new member of the row stands."""
         self._members.append(member)
         offsets, _words = word_offsets(self._members)
         assert self._row is not None

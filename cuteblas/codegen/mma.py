@@ -314,8 +314,7 @@ class WarpMma(Partitions):
                            make_layout(tv[1], Layout(self.atoms, (atom_m, atom_n * tile_m))))
 
     def _operand(self, mode: int) -> Layout:
-        """((lane, warp m, warp n), (atom value, atom)) -> position; warps of the other mode
-        share."""
+        """((lane, warp m, warp n), (atom value, atom)) -> position along M or N, and k."""
         rows, (of_warp, of_atom) = self.tile[mode], self._steps(mode)
         tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (self.atom.shape[mode], self.depth), rows)
         warps = tuple(of_warp if i == mode else 0 for i in range(2))

@@ -65,8 +65,7 @@ def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class _Sum:
-    """``(x, y, ..., linear) -> f(x) + g(y) + ... + linear``, a function for each mode that has
-    one."""
+    """``(x, y, ..., linear) -> f(x) + g(y) + ... + linear``, a function for some modes."""
 
     functions: tuple[Callable[[IntLike], IntLike] | None, ...]
 
@@ -153,17 +152,14 @@ class _Leaf:
 
     @property
     def step(self) -> IntLike:
-        """The integer of the stride."""
         return self.stride.value
 
     @property
     def full_shape(self) -> Any:
-        """The shape, run first."""
         return self.extent if self.run is None else (self.run[0], self.extent)
 
     @property
     def full_stride(self) -> Any:
-        """The strides, run first."""
         return self.stride if self.run is None else (self.run[1], self.stride)
 
     def split_linear_run(self, part: Layout, others: IntLike, linear: int) -> None:

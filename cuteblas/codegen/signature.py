@@ -497,7 +497,6 @@ class Signature:
         return (found[leaf or 0] if isinstance(found, tuple) else found) <= 1
 
     def _argument(self, param: Param, part: Part, values: Mapping[str, Any]) -> Any:
-        """What one parameter takes of the value of its name."""
         value = values[part.of]
         match part.kind:
             case "address":

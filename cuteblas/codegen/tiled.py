@@ -250,8 +250,7 @@ class TiledMma(TiledCopy, Partitions):
         return self.tv
 
     def _operand(self, mode: int) -> Layout:
-        """``((thread), (values, 1))`` -> position along M (0) or N (1); other threads share
-        values."""
+        """``((thread), (values, 1))`` -> position along M (0) or N (1)."""
         extents = tuple(size(self.threads[i]) for i in range(2))
         coordinate = composition(Layout(extents, (E(0), E(1))), right_inverse(self.threads))
         shape, stride = flatten(coordinate.shape), flatten(coordinate.stride)

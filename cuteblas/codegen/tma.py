@@ -50,8 +50,7 @@ class TmaBox:
 
     @cached_property
     def _modes(self) -> list[tuple[int, int, int, int]]:
-        """(stride in shared memory, extent, tile mode, step in it) of every flat mode, by
-        stride."""
+        """(stride in shared memory, extent, tile mode, step in it) of flat modes, by stride."""
         modes = []
         for which in range(self.layout.rank):
             mode = coalesce(self.layout.inner[which])

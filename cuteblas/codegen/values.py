@@ -161,7 +161,6 @@ class Value:
 
 
 Operand: TypeAlias = Value | Condition | int | float
-"""What stands beside a value."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -400,8 +400,7 @@ class WgmmaRegisterMma(Partitions):
 
     @property
     def _eight(self) -> tuple[tuple, tuple, int]:
-        """Rows of A for rows 0 to 7 of a warp's instruction, (shape, stride), and the other 8's
-        distance."""
+        """Rows of A for a warp's rows 0 to 7, (shape, stride), and the distance of the rest."""
         return ((2, 4), (4, 1), 8) if self.k_major else ((8,), (2,), 1)
 
     @property

@@ -80,8 +80,7 @@ _running = local()
 
 
 def _keep_pace() -> None:
-    """Wait until few tasks are ahead of the GPU: others' chunks follow them, and Dask times
-    tasks."""
+    """Wait until few tasks are ahead of the GPU: others' chunks follow, and Dask times them."""
     import cupy
 
     if not hasattr(_running, "events"):
@@ -150,7 +149,6 @@ def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
 
 
 def _matrices(term: Term, arrays: Sequence[Any]) -> tuple[Any, Any] | None:
-    """A product of matrices, or of stacks of them; ``None`` if it is another one."""
     if term.function == "einsum" or any(x.ndim < 2 for x in arrays):
         return None
     a, b = arrays

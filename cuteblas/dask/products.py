@@ -35,7 +35,6 @@ from .chunks import Term, add, mirrored
 __all__ = ["DASKS", "einsum", "matmul", "tensordot"]
 
 DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
-"""Dask's own functions."""
 
 _CHAINS = 64      # of partial sums that may be computed at the same time at least, if there are so
                   # many
@@ -344,8 +343,7 @@ def _by_dask(function: str, reason: str, *operands: Any, **arguments: Any) -> Ar
 
 
 def _gram(a: Array, b: Array) -> tuple[Array, int, bool] | None:
-    """The array x, its summed axis, and the first factor's conjugation, of ``x.T @ x`` and its
-    kin."""
+    """The array x, its summed axis, and the first factor's conjugation, of ``x.T @ x``."""
     if a.shape[::-1] != b.shape or a.chunks[::-1] != b.chunks:
         return None
     if b.T.name == a.name:

@@ -147,8 +147,7 @@ def _compile(command: list[str], source: str, what: str) -> bytes:
 
 
 def _load(data: bytes, what: str, key: str) -> ctypes.CDLL:
-    """Load a library from a file that nobody else can change; ``kept`` is its path in the
-    cache."""
+    """Load a library from a file that nobody else can change; ``kept`` is in the cache."""
     # Where programs may not be in the folder of temporary files, the file is in the cache.
     for cached in (False, True):
         try:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -408,8 +407,7 @@ class EmulatedKernel:
             counts=counts, count_capacity=_COUNT_CAPACITY
         )
         if blocks is not None:
-            indices = list(dict.fromkeys(self._cluster_of(_linear(block, extents), extents)
-                                         for block in blocks))
+            indices = list(dict.fromkeys(self._cluster_of(block, extents) for block in blocks))
             launch.clusters = (c_uint64 * max(len(indices), 1))(*indices)
             launch.cluster_count = len(indices)
         library = _runtime()
@@ -450,11 +448,14 @@ class EmulatedKernel:
             return len(windows) - 1
         return _tensor_map_bytes(spec, memory, len(windows) - 1, param.name)
 
-    def _cluster_of(self, block: int, grid: tuple[int, ...]) -> int:
-        index, step = 0, 1
-        for n, width in zip(grid, self.cluster, strict=True):
-            index, step, block = index + block % n // width * step, step * (n // width), block // n
-        return index
+    def _cluster_of(self, block: int | tuple[int, ...], grid: tuple[int, ...]) -> int:
+        try:
+            at = (block + (0,) * (3 - len(block)) if isinstance(block, tuple)
+                  else np.unravel_index(block, grid, order="F"))
+            return int(np.ravel_multi_index(np.floor_divide(at, self.cluster),
+                                            np.floor_divide(grid, self.cluster), order="F"))
+        except ValueError:
+            raise ValueError(f"block {block} is not in a grid of {grid}") from None
 
     def _quote(self, line: int) -> str:
         lines = self.body.splitlines()
@@ -498,17 +499,6 @@ class _TranslatedTable:
                     words[i] = seen(number) + word - self._windows[number].address
 
 
-def _linear(block: int | tuple[int, ...], grid: tuple[int, ...]) -> int:
-    if isinstance(block, tuple):
-        x, y, z = block + (0,) * (3 - len(block))
-        if not (0 <= x < grid[0] and 0 <= y < grid[1] and 0 <= z < grid[2]):
-            raise ValueError(f"block {block} is not in a grid of {grid}")
-        return x + grid[0] * (y + grid[1] * z)
-    if not 0 <= block < prod(grid):
-        raise ValueError(f"block {block} is not in a grid of {grid}")
-    return block
-
-
 def _aligned(value: bytes) -> tuple[int, object]:
     """A copy of the bytes at an address that is a multiple of 64, and what owns it."""
     buffer = ctypes.create_string_buffer(len(value) + 64)
@@ -518,7 +508,6 @@ def _aligned(value: bytes) -> tuple[int, object]:
 
 
 def _scalar_bytes(dtype: DType, value: Any) -> bytes:
-    """A scalar as the kernel's type stores it."""
     return int(value).to_bytes(dtype.bytes, "little") if dtype.kind == "V" else np.array(value, dtype.numpy).tobytes()
 
 

@@ -1,5 +1,4 @@
-"""Progress of a long compilation or run: a line on a terminal's standard error, erased at the
-end."""
+"""Progress of a long compilation or run: a line on a terminal's stderr, erased at the end."""
 
 from __future__ import annotations
 

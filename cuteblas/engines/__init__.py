@@ -1,2 +1,1 @@
-"""Who runs plans on which arrays: NumPy, the emulator, CUDA, host arrays on CUDA, several
-devices."""
+"""Who runs plans on which arrays: NumPy, the emulator, CUDA, or several devices."""

@@ -53,8 +53,7 @@ class Job:
         return self._error
 
     def wait(self, most: float) -> float:
-        """Wait if the job should end within ``most`` seconds; return the seconds that this
-        took."""
+        """Wait if the job should end within ``most`` seconds; return the seconds waited."""
         begin = now = perf_counter()
         end = begin + most
         while not self.done() and now + max(self._expected - (now - self._begun),

@@ -58,8 +58,7 @@ def copied(a: np.ndarray, order: Any) -> np.ndarray | None:
 
 
 def copied_to(dst: np.ndarray, src: np.ndarray) -> bool:
-    """``dst[...] = src`` of plain arrays without overlap; ``False``, undone, if NumPy is as
-    quick."""
+    """``dst[...] = src`` of plain arrays without overlap; ``False`` if NumPy is as quick."""
     found = method(dst.shape, dst.strides, src.strides, dst.dtype)
     if found is not None:
         found.run(dst, src)
@@ -129,8 +128,7 @@ def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], 
 
 
 def _misses(modes: Sequence[_Mode]) -> bool:
-    """Whether source lines leave the cache, or pages the TLB, before NumPy reads their next
-    elements."""
+    """Whether source lines or pages leave caches before NumPy reads their next elements."""
     (_n, _dst, along), *between = [(n, dst, abs(src)) for n, dst, src in modes]
     if not between or along >= _LINE or between[-1][2] <= _LINE:      # smaller steps are read ahead
         return False
@@ -143,8 +141,7 @@ def _misses(modes: Sequence[_Mode]) -> bool:
 
 
 def _extents(modes: Sequence[_Mode], room: int) -> tuple[int, ...]:
-    """Extents of a block: neighbours in the target and in the source, then what there is room
-    for."""
+    """Extents of a block: neighbours in target and source, then what there is room for."""
     extents = [1] * len(modes)
     for array in (1, 2):
         neighbours = _EXTENT
@@ -173,8 +170,7 @@ def _cores() -> int:
 
 def _shared(work: Callable[[Iterator[_Index]], None], blocks: Iterator[_Index],
             threads: int) -> None:
-    """Work on all blocks in threads that end with this one; interrupted, they take no further
-    block."""
+    """Work on all blocks in threads, which end with this one, by interruption too."""
     failed: list[BaseException] = []
 
     def help_out() -> None:

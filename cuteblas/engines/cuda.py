@@ -25,8 +25,7 @@ __all__ = ["CUDA", "Compiling", "Cuda", "current_device", "current_stream", "kee
 
 
 class Compiling(Exception):
-    """Kernels of a call are being compiled; ``ready`` ends when they are on the device, or
-    fails."""
+    """Kernels of a call are being compiled; ``ready`` ends when they are there, or fails."""
 
     def __init__(self, ready: Job):
         super().__init__("kernels are being compiled")
@@ -75,8 +74,7 @@ def _allocated(allocate: Callable[[int], Any], nbytes: int) -> Any:
 
 @lru_cache(maxsize=4096)
 def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
-    """The function of addresses (in the order of roles), stream and scalars that launches a
-    plan."""
+    """What launches a plan, given addresses (in the order of roles), stream and scalars."""
     from .. import runtime
     from ..runtime.loading import are_compiled
 
@@ -236,7 +234,6 @@ class Cuda:
         launcher_for(plan, reached[0].data.device_id)((memory.ptr,), current_stream())
 
     def cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` by CuPy."""
         dst[...] = without_imaginary_part(src, dst.dtype)
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:

@@ -44,8 +44,7 @@ def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
 
 
 def cast_by_kernels(source: np.dtype, target: np.dtype) -> bool:
-    """Whether our kernels cast and not CuPy's: those flush, keep odd bytes of bools, or lack the
-    type."""
+    """Whether our kernels cast, where CuPy's flush, keep odd bytes of bools, or lack the type."""
     rows = (element_of(source), element_of(target))
     foreign = any(row is not None and row.package != "numpy" for row in rows)
     return source.char == "?" or foreign or flushed_by_a_cast(source, target)
@@ -58,7 +57,6 @@ def flushed_by_a_product(dtype: np.dtype) -> bool:
 
 @lru_cache(maxsize=64)
 def cast_of(source: str, target: str) -> EpilogueGraph:
-    """An element ``x`` of one type in another."""
     from ..codegen.epilogue import EpilogueGraph, Node
 
     return EpilogueGraph("cast", Node("cast", target, (Node("operand", source, name="x"),)))
@@ -77,7 +75,6 @@ def product_of(x: str, y: str, target: str) -> EpilogueGraph:
 
 @lru_cache(maxsize=256)
 def scaled_of(dtype: str, exponent: int) -> EpilogueGraph:
-    """An element ``x`` times a power of 2."""
     from ..codegen.epilogue import EpilogueGraph, Node
 
     return EpilogueGraph("scaled", Node("multiply", dtype,
@@ -129,7 +126,6 @@ def _divided(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, 
 
 def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...],
           modes: list[tuple[int, ...]], shifts: tuple[int, ...] = ()) -> Part:
-    """The last two modes are rows and columns."""
     *batch, rows, columns = modes
     shifts = shifts or (0,) * len(every)
     matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch),

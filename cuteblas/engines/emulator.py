@@ -1,5 +1,3 @@
-"""The generated kernels in the emulator, on NumPy arrays."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-"""What runs plans on arrays of one library; :mod:`~cuteblas.engines.execution` says which
-steps."""
+"""What runs plans on arrays of one library; ``engines.execution`` says which steps."""
 
 from __future__ import annotations
 
@@ -21,7 +20,6 @@ is computed, counted or recorded; ``out_of_memory`` is raised without room for a
 
 
 def engine_of(x: Any) -> Engine:
-    """What runs kernels on an array."""
     if kind_of(x) == "cupy":
         from .cuda import CUDA
 

@@ -79,7 +79,6 @@ class Scheme(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The route in ``stats``."""
         count = self.products
         return f"numpy: exact integers by {self.floats} BLAS, {count} product{'s' * (count > 1)}"
 
@@ -248,7 +247,6 @@ BY_BLAS: dict[str, Callable[..., Any]] = {"dot": dot, "inner": inner, "linalg.mu
 
 def product_of(function: str, x1: np.ndarray, x2: np.ndarray,
                out: np.ndarray | None = None) -> np.ndarray:
-    """``numpy.matmul`` of plain arrays, by BLAS or by NumPy's loop."""
     if x1.dtype.char in WITHOUT_BLAS and (result := matmul(function, x1, x2, out)) is not None:
         return result
     return np.matmul(x1, x2, out=out)
@@ -271,8 +269,7 @@ def words_for(x1: np.ndarray, x2: np.ndarray) -> str | None:
 
 # -- what is quickest ------------------------------------------------------------------------------
 def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
-    """A function that multiplies stacks of matrices, and its name; ``None`` if NumPy is
-    quicker."""
+    """What multiplies stacks of matrices, and its name; ``None`` if NumPy is quicker."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     kind = dtype.char
     far = k >= _FAR[0] and max(abs(a.strides[-1]), abs(b.strides[-2])) >= _FAR[1]
@@ -315,7 +312,6 @@ def _as_signed(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _magnitude(x: np.ndarray, dtype: np.dtype) -> int:
-    """The largest absolute value of the elements."""
     if x.dtype.kind == "b" or not x.size:
         return 1
     x = _as_signed(x, dtype)

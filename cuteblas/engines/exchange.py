@@ -22,19 +22,7 @@ class Abandoned(Exception):
 
 
 class Exchange:
-    """The panels of one operand on all devices.
-
-    Parameters
-    ----------
-    operand : numpy.ndarray
-        All of it; strides are positive.
-    devices : sequence of int
-        Those that share it.
-    by_rows : bool
-        Whether panels are rows of it, or columns.
-    moved : int
-        The bytes that move on each device.
-    """
+    """The panels of one operand, ``by_rows`` or columns, on all devices; strides are positive."""
 
     def __init__(self, operand: np.ndarray, devices: Sequence[int], by_rows: bool, moved: int):
         self._operand, self._devices = operand, tuple(devices)

@@ -137,8 +137,7 @@ class Execution:
         self._tick(function, "calls", plan.family)
 
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
-        """A new array with the elements of ``a`` in the order C, F, A or K, by the copy
-        kernels."""
+        """A new array with the elements of ``a`` in order C, F, A or K, by the copy kernels."""
         target = self.empty(new_memory(self.memory(a), order))
         self.move(a, target, variant, purpose)
         return target
@@ -176,8 +175,7 @@ class Execution:
             self.move(between, dst, purpose=_ALIGNMENT)
 
     def aligned(self, x: Any) -> Any:
-        """The array, or an aligned copy: CuPy's kernels on others end the process's use of the
-        device."""
+        """The array, or an aligned copy, without which CuPy's kernels fail for good."""
         return x if self.engine.on_host or self.memory(x).whole_elements else self.new_like(x, "K", purpose=_ALIGNMENT)
 
     def _broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
@@ -188,8 +186,7 @@ class Execution:
 
     # -- functions of elements ---------------------------------------------------------------------
     def _cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` of one shape: by CuPy, unless it lacks a kernel or flushes to
-        zero."""
+        """``dst[...] = src`` of one shape, by CuPy unless it lacks a kernel or flushes."""
         given = without_imaginary_part(src, dst.dtype)
         if cast_by_kernels(given.dtype, dst.dtype):
             self._compute(cast_of(given.dtype.name, dst.dtype.name), {"x": given}, dst)

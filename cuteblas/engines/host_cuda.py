@@ -133,8 +133,7 @@ class _Image(NamedTuple):
 
 
 def _image(x: np.ndarray) -> _Image:
-    """An array's layout on the device: as on the host, with gaps left out and broadcast axes
-    kept."""
+    """An array's layout on the device: as on the host without gaps, broadcast axes kept."""
     memory = HOST_CUDA.memory(x)
     low, high = memory.span
     if not x.size:
@@ -194,8 +193,7 @@ class Crossing:
         return found
 
     def kept(self, x: np.ndarray) -> Any:
-        """An array in the copy that stays, after all uploads :meth:`arrived`; ``None`` without
-        one."""
+        """An array in the copy that stays, after uploads :meth:`arrived`; ``None`` without."""
         if self.inner or not self.keeper.limit or not x.dtype.isnative or not is_large(x):
             return None
         memory = HOST_CUDA.memory(x)
@@ -283,8 +281,7 @@ class Crossing:
         return there
 
     def back(self, result: Any) -> Any:
-        """The NumPy array to return: ``out``, an operand, or a new one that :meth:`finish`
-        fills."""
+        """The NumPy array to return: ``out``, an operand, or one that :meth:`finish` fills."""
         for here, there in (*self._targets, *self._pairs):
             if result is there:
                 return here
@@ -422,8 +419,7 @@ def keep_soon(arrays: Sequence[np.ndarray]) -> None:
 
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
              multiply: Callable[[Any, Any, Any], None], head: Any) -> None:
-    """Multiply gapless matrices that move as they are; ``head`` is that of ``multiply``'s
-    replay."""
+    """Multiply gapless matrices that move as they are; ``head`` is ``multiply``'s replay."""
     with crossing() as way:
         found, notes = [(x, way.kept(x)) for x in (x1, x2)], noted.get()
         if any(there is None and x.nbytes > FEW_BYTES for x, there in found) or way.uploads:

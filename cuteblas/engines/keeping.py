@@ -73,8 +73,7 @@ class _Owner:
 
 
 class Keeper:
-    """The copies on one device, up to ``limit`` bytes, for any thread; ``lock`` is that of all
-    methods."""
+    """The copies on one device, up to ``limit`` bytes, for any thread, under ``lock``."""
     # ``device`` has ``allocate(nbytes)``, which may raise MemoryError; ``upload(memory, offset,
     # low, high, hashes)``, which at least begins a copy that only :meth:`leave` cancels, and fills
     # hashes; and ``pinned(low, high)``: whether devices may write there, unseen by the kernel.
@@ -93,8 +92,7 @@ class Keeper:
             _keepers = (*(each for each in _keepers if each() is not None), ref(self))
 
     def find(self, x: np.ndarray) -> tuple[Any, int] | None:
-        """The memory of an array's copy, up to date, and the bytes before its first element;
-        ``None`` without a copy."""
+        """The memory of an array's copy, up to date, and bytes to its beginning, or ``None``."""
         if self.lock._is_owned():                       # a handler of signals, while parts move
             return None
         with self.lock:
@@ -125,8 +123,7 @@ class Keeper:
             return memory, offset
 
     def copies(self, arrays: Iterable[np.ndarray]) -> list[tuple[_Owner, Any, int, Any]] | None:
-        """Copies as they are, for :meth:`unchanged` under the same ``lock``; ``None`` if one is
-        missing."""
+        """Copies as they are, for :meth:`unchanged` under the same ``lock``, or ``None``."""
         found = []
         for x in arrays:
             owner, offset, span = self._owner(x)
@@ -213,15 +210,13 @@ class Keeper:
             return before - self.nbytes
 
     def release(self) -> None:
-        """Drop all copies, and what is known of arrays."""
         with self.lock:
             self.shrink(inf)
             self._owners.clear()
 
     def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int,
                                                                 tuple[int, int]]:
-        """The record of an array's owner, the bytes before its first element, and its
-        addresses."""
+        """An array's owner's record, the bytes before its first element, and its addresses."""
         self._bury()
         base = _base(x)
         key = base.__array_interface__["data"][0], base.nbytes
@@ -280,8 +275,7 @@ class Keeper:
                 tally("arrays", "kept", why).tick()
 
     def _died(self, owner: _Owner, array: Any) -> None:
-        """Called before memory is freed, at any time: a copy stays while another thread has the
-        lock."""
+        """Called before memory is freed, at any time; another thread's lock delays the drop."""
         self._dead.append((owner, array))
         if self.lock.acquire(blocking=False):
             self._bury()
@@ -325,8 +319,7 @@ def owning(x: np.ndarray) -> np.ndarray | None:
 
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
-    """Whether to keep an array, after one more call that would have gained the move of these
-    bytes."""
+    """Whether to keep an array, after one more call that would have gained these bytes."""
     # all of which take note
     return max([keeper.wanted(x, nbytes) for keeper in keepers()], default=False)
 

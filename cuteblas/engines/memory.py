@@ -1,5 +1,4 @@
-"""Arrays without their data: all decisions are taken on :class:`Memory`, alike for all
-libraries."""
+"""Arrays without their data: all decisions are taken on :class:`Memory`."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ __all__ = ["Ints", "Memory", "array_at", "contiguous_strides", "is_contiguous", 
            "overlap", "overlaps_itself", "same_elements", "shadow", "without_imaginary_part"]
 
 Ints = tuple[int, ...]
-"""Extents, strides, axes or positions."""
 
 # The exact overlap test solves a bounded Diophantine equation; past this many steps the operands
 # count as overlapping.

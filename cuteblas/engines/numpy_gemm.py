@@ -19,8 +19,7 @@ QUIET.run(np.seterr, all="ignore")
 
 @dataclass(frozen=True, slots=True)
 class Multiplication:
-    """``alpha A B + beta C`` of certain shapes and types; ``plain`` without alpha, beta or
-    conj."""
+    """``alpha A B + beta C`` of certain shapes and types; ``plain``: just A B."""
 
     shape: tuple[int, ...]
     kind: np.dtype

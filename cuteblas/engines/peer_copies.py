@@ -43,8 +43,7 @@ def copy_box(between: Peers, lane: Stream, target: tuple[int, Any],
 
 
 class _Way(NamedTuple):
-    """Copies by the driver: bytes of a run, modes of one copy, and beginnings in target and
-    source."""
+    """Copies by the driver: bytes of a run, modes of a copy, beginnings in both arrays."""
 
     width: int
     modes: tuple[Mode, ...]

@@ -71,8 +71,7 @@ class Work:
     again: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def never_moves(self) -> bool:
-        """Whether the host is faster whatever is started or kept, in a time that teaches
-        nothing."""
+        """Whether the host is faster in any case, in a time that teaches nothing."""
         from .keeping import is_on
 
         here, there = (self.with_copies(self.up) if is_on() else self).seconds()
@@ -85,7 +84,6 @@ class Work:
         return replace(self, kept=nbytes, hashed=nbytes * by_hashes())
 
     def seconds(self) -> tuple[float, float]:
-        """The expected times by NumPy and by the GPU."""
         count, costs, name = _processors(), _costs(), self.kind
         if self.products:
             here = costs.host_product(name, self.products / (1 + self.symmetric),
@@ -106,8 +104,7 @@ class Work:
 
     @property
     def kind(self) -> str:
-        """The kind of calls that this one's time says something about: by type, or order of a
-        copy."""
+        """The kind of calls that this one's time is about: by type, or order of a copy."""
         return _name(self.dtype) if self.products else "transposes" if self.transposes else "copies"
 
 
@@ -163,8 +160,7 @@ _carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loade
 
 
 def _learn(moved: bool, work: Work, seconds: float) -> None:
-    """Correct what is expected of a kind of calls there by a time; the other side's correction
-    fades."""
+    """Correct what is expected of a kind by a time there; the other correction fades."""
     # What moves beside busy threads of a BLAS says nothing of others, unless products come
     # between.
     if seconds < _NOTICED or (moved and _alternating <= perf_counter() - seconds < _busy):
@@ -247,7 +243,6 @@ def may_move(*arrays: Any) -> bool:
 
 
 def _prepare() -> None:
-    """Import the modules that compare times."""
     global _ready
     from . import emulator, keeping, problems
 
@@ -415,8 +410,7 @@ def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
 
 
 def _starts(gain: float) -> bool:
-    """Whether CUDA starts, or did, when the seconds that this call would save are added; short
-    calls come before it."""
+    """Whether CUDA starts, or did, at the seconds that this and earlier calls would save."""
     global _saved
     _saved += gain
     if _starting is None and _saved >= _GAIN and gain >= _SHORT:
@@ -550,7 +544,6 @@ def bytes_of(arrays: Iterable[Any]) -> int:
 
 def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any,
             shape: Sequence[int]) -> Work:
-    """The cost of a sum of products."""
     dtype = np.dtype(dtype)
     return Work(dtype, max(products, 1.0), bytes_of(arrays),
                 int(np.prod(shape, dtype=float)) * dtype.itemsize,

@@ -25,7 +25,6 @@ _WORD = 16
 
 
 def has_kernels(dtype: np.dtype) -> bool:
-    """Whether kernels multiply arrays of that type, by NumPy's rules."""
     row = element_of(dtype)
     return row is not None and row.is_multiplied and row.package == "numpy"
 
@@ -134,8 +133,7 @@ def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Mat
 
 @dataclass(frozen=True)
 class _Side:
-    """M or N: its extent, and its strides in elements in A or B, in C and in all that lies over
-    C."""
+    """M or N: its extent, and its strides (elements) in A or B, in C and in all over C."""
 
     extent: int
     strides: Ints

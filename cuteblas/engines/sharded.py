@@ -178,8 +178,7 @@ class ShardedArray:
 
 
 def as_sharded(x: Any) -> ShardedArray:
-    """An operand in shards: a CuPy array is one; ``cupyx.distributed`` arrays have their
-    chunks."""
+    """An operand in shards: a CuPy array is one, ``cupyx.distributed`` has chunks."""
     if isinstance(x, ShardedArray):
         return x
     # whose arrays are CuPy's by type, without memory of their own

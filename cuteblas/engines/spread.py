@@ -39,8 +39,7 @@ Multiply = Callable[[Any, Any, Any], None]
 
 def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
                   c: ShardedArray, cost: Cost, multiply: Multiply, reads_c: bool = False) -> Spread:
-    """Compute C of matrices, or of one batch axis of them, over devices; C is written where it
-    is."""
+    """Compute C of matrices, or of one batch axis of them, over devices, where C is."""
     # ``cost`` is the expected time of it and of its parts on one device; ``reads_c``: C is also
     # read.
     between = peers()
@@ -76,8 +75,7 @@ def _held(name: str, x: ShardedArray) -> Held:
 
 
 class _Slot:
-    """Memory of a device for what is elsewhere: when pieces have arrived, and what still reads
-    it."""
+    """Memory of a device for what is elsewhere: arrivals, and what still reads it."""
 
     __slots__ = ("array", "filled", "key", "last", "memory", "used")
 
@@ -91,8 +89,6 @@ class _Slot:
 
 
 class _Runner:
-    """All devices at their shares."""
-
     def __init__(self, between: Peers, plan: Spread, arrays: dict[str, ShardedArray],
                  multiply: Multiply, reads_c: bool):
         self.between, self.plan, self.arrays, self.multiply = between, plan, arrays, multiply
@@ -115,8 +111,7 @@ class _Runner:
                 self.slots[place] = _Slot(cupy.cuda.alloc(nbytes))
 
     def run(self) -> None:
-        """Begin everything; a device's current stream follows the copies from and to its
-        memory."""
+        """Begin everything; a device's current stream follows copies from and to it."""
         for device in {*self.plan.steps}.union(*(x.devices for x in self.arrays.values())):
             self.begun[device] = self.between.record(device, "kernels")
         try:
@@ -141,8 +136,7 @@ class _Runner:
         return panel, self.slots.get((device, name, panel.slot))
 
     def _array(self, name: str, panel: Panel, slot: _Slot | None) -> Any:
-        """A panel in its shard, or in a slot with the shards' order of axes, so that runs stay
-        long."""
+        """A panel in its shard, or in a slot in the shards' order of axes, for long runs."""
         piece = panel.pieces[0]
         x = self.arrays[name].shards[piece.shard]
         if slot is None:

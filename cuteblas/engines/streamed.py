@@ -1,5 +1,4 @@
-"""Calls on NumPy arrays in tiles: operands arrive, tiles are computed and results leave at
-once."""
+"""Calls on NumPy arrays in tiles: they arrive, are computed, and leave at the same time."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ exchanged: ContextVar[Exchange | None] = ContextVar("cuteblas_exchanged", defaul
 
 
 class Operand(NamedTuple):
-    """An array of a call in tiles; ``axes`` are batch, rows, columns and sum, ``None`` if
-    missing."""
+    """An array of a call in tiles; ``axes`` are batch, rows, columns and sum, or ``None``."""
 
     array: np.ndarray
     axes: tuple[int | None, ...]
@@ -275,8 +273,7 @@ class _Streamed:
         self.way.arrive(call.result.array, self.whole)
 
     def _leave(self, here: np.ndarray, there: Any) -> None:
-        """Begin to bring a tile or, if no operand moves, the one before, behind launched
-        kernels."""
+        """Begin to bring a tile or, if no operand moves, the one before."""
         link = self.way.ring.link
         if self.panels.move:
             link.downloads_follow_kernels()

@@ -42,8 +42,7 @@ _MODULES = {"..engines.counters": ("reset_stats", "stats"), "..engines.pinned": 
 
 
 class _Functions(_ModuleType):
-    """This package; functions are properties of its class, so that a submodule of the same name
-    does not replace them."""
+    """This package; its functions are properties of the class, which a submodule cannot replace."""
 
 
 def _property(name: str, module: str) -> property:

@@ -1,14 +1,9 @@
-"""Algorithms and kernels by name in calls: ``precision=`` and ``variant=``."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .signatures import PRECISIONS, Precision
-
-__all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant",
-           "checked_algorithm", "checked_precision", "refuse_variant", "refuse_with_devices"]
 
 NATIVE = frozenset(("auto", "ieee"))
 """Those that every product has; the others are refused for some types and shapes."""
@@ -17,8 +12,7 @@ BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emul
 
 
 class Algorithm(NamedTuple):
-    """How products are computed: the arithmetic (``precision``) and a named kernel
-    (``variant``)."""
+    """How products are computed: arithmetic (``precision``) and a named kernel (``variant``)."""
 
     precision: str = "auto"
     variant: str | None = None
@@ -40,7 +34,6 @@ def checked_precision(precision: str | None) -> Precision:
 
 def checked_algorithm(precision: str | None, variant: str | None = None,
                       *operations: str) -> Algorithm:
-    """The algorithm that the arguments of a call name, for products or for certain operations."""
     if variant is None:
         return AS_PLANNED if precision is None else _ALGORITHMS[checked_precision(precision)]
     check_variant(variant, *operations or ("gemm", "contraction"))
@@ -48,8 +41,7 @@ def checked_algorithm(precision: str | None, variant: str | None = None,
 
 
 def check_variant(name: str | None, *operations: str) -> None:
-    """Refuse a variant that computes none of the ``operations`` ("gemm", "copy",
-    "contraction")."""
+    """Refuse a variant of none of the ``operations`` ("gemm", "copy", "contraction")."""
     if name is not None:
         from ..planning.variants import variant
 
@@ -57,7 +49,6 @@ def check_variant(name: str | None, *operations: str) -> None:
 
 
 def refuse_variant(name: str | None, reason: str) -> None:
-    """Refuse to let something other than a kernel answer a call that names one."""
     if name is not None:
         raise ValueError(f"variant={name!r} names a kernel, but {reason}")
 

@@ -24,9 +24,6 @@ from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
 from .subscripts import whole_path
 
-__all__ = ["evaluate"]
-
-
 # A sum over an index that one operand has alone is part of the product, as in NumPy, unless there
 # are more products than this and than so many times the elements: then it comes first.
 _MOST_AT_ONCE = 1 << 22
@@ -94,8 +91,6 @@ def _pairs(path: Sequence[Ints], count: int) -> list[Ints]:
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One call: with which extents, in which type and how."""
-
     run: Execution
     extents: Mapping[str, int]
     dtype: np.dtype
@@ -129,7 +124,6 @@ class _Evaluation:
         return result
 
     def view(self, x: _Factor, indices: Collection[str]) -> Any:
-        """A tensor as an array with an axis for each of these indices."""
         return self.run.view(x.array, tuple(self.extents[c] for c in indices),
                              tuple(x.strides.get(c, 0) for c in indices))
 
@@ -157,7 +151,6 @@ class _Evaluation:
         return _Factor(new, memory, dict(zip(indices, memory.strides, strict=True)))
 
     def written(self, expression: Expression, factors: Sequence[_Factor], out: Any) -> Any:
-        """The last product, into ``out`` or a new array."""
         shape, strides = expression.shape, expression.strides
         if out is None and expression.any_order:
             strides = self.strides_as_written(expression, factors)
@@ -200,8 +193,7 @@ class _Evaluation:
                                   sorted(range(len(expression.shape)), key=place))
 
     def multiply(self, factors: Sequence[_Factor], target: _Factor) -> None:
-        """``target = product of one or two factors``, summed over the indices that ``target``
-        lacks."""
+        """``target`` = the product of one or two factors, summed over indices that it lacks."""
         kept = target.indices
         if not target.memory.size:
             self.run.count("calls", "nothing")
@@ -328,14 +320,12 @@ class _Evaluation:
         self.sum(array, steps[0], kept, result)
 
     def type_of_sums(self, source: Any, result: Any) -> str:
-        """The type in which elements of one array are summed for another."""
         return "float64" if self.run.memory(result).dtype == np.float64 \
             else dtype(self.run.memory(source).dtype.name).accumulator
 
     def sum(self, array: Any, summed: Ints, kept: Sequence[tuple[int, int, int]],
             new: Any) -> None:
-        """One sum along one mode; modes are (extent, stride in the tensor, stride in the new one),
-        in bytes."""
+        """One sum along a mode; modes are (extent, stride, new stride), strides in bytes."""
         (i, *_strides), *batch = modes = kept or [(1, 0, 0)]
 
         def operand(of: Memory, column: int, along: int) -> Operand:

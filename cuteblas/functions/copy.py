@@ -24,9 +24,6 @@ from .signatures import Order, typed_conversion, typed_copy
 if TYPE_CHECKING:
     from ..engines.execution import Execution
 
-__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy",
-           "why_not_words"]
-
 
 @typed_copy
 def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = None,
@@ -93,7 +90,6 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
 
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
-    """``out[...] = a`` with the answer ``out``."""
     if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and stays(a):
         if type(a) is _NDARRAY and a.nbytes >= LEAST and _into_in_blocks(a, out):
             return out
@@ -165,7 +161,6 @@ _WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64,
 
 def _offloaded(function: str, a: np.ndarray, out: np.ndarray, variant: str | None,
                stay: Callable[[], Any]) -> Any:
-    """A copy into an array that may be made on the GPU."""
     if (word := _WORDS.get(a.itemsize)) is None:
         with backend("numpy"):
             return stay()
@@ -185,7 +180,6 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray, variant: str | Non
 
 
 def check_out(a: Any, out: Any) -> None:
-    """See that ``out`` can hold a copy of ``a``."""
     if (a.shape, a.dtype) != (out.shape, out.dtype):
         raise ValueError(
             f"out must have the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}"
@@ -358,8 +352,7 @@ _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
 
 
 def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
-    """The copy of a plain array that needs no checks, or of one that is replayed; ``None`` if
-    neither."""
+    """A plain array's copy without checks, or a replayed one; ``None`` if neither applies."""
     if type(a) is _NDARRAY:
         # stays takes longer
         if out is not None or not (current_backend() == "numpy" or stays(a)):
@@ -389,7 +382,6 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
 
 
 def checked_order(order: Any) -> str:
-    """The memory order as one upper-case letter."""
     np.array((), order=order)
     return "K" if order is None else order.upper()
 

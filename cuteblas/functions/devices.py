@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
 
-__all__ = ["alone", "as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result",
-           "on_host_alone", "put", "shares_memory", "spread_product", "stand_in_of"]
-
 _ROWS = 128                 # of which parts have a multiple
 
 
@@ -75,7 +72,6 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
 
 @lru_cache(maxsize=1024)
 def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
-    """What ``matmul`` computes."""
     product = _resolved(first, second, target)
     for name, x in (("x1", first), ("x2", second)):
         if x.shape[:-2] not in ((), product.batch):
@@ -87,8 +83,7 @@ def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
 
 def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any,
                    precision: str) -> np.ndarray:
-    """``matmul`` of NumPy arrays: each device moves its rows, columns or batch members over its
-    own link."""
+    """``matmul`` of NumPy arrays; each device moves rows, columns or matrices by its own link."""
     from ..engines.emulator import HOST_CUDA
 
     ordinals = as_devices(function, devices)
@@ -140,8 +135,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
 
 
 def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
-    """A part of an array whose memory is kept by itself; ``x`` if all of it is kept or it has
-    gaps."""
+    """A part whose memory is kept by itself; ``x`` if all of it is kept or it has gaps."""
     from ..engines.keeping import owning
 
     if not (keeper.limit and x.flags.forc) or keeper.expected(x):
@@ -160,8 +154,7 @@ def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:
 
 def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarray,
               parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
-    """How devices share the operand that all of them need; ``None`` if the host reaches them
-    faster."""
+    """How devices share the operand that all need; ``None`` if the host reaches them faster."""
     from ..engines.keeping import expected
 
     if len(parts) < 2 or c.ndim > 2:
@@ -202,7 +195,6 @@ def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray,
 def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
                    c: ShardedArray, precision: str, multiply: Callable[[Any, Any, Any], None],
                    reads_c: bool = False) -> None:
-    """Compute C of matrices, or of one batch axis of them, over devices."""
     from ..engines.cuda import CUDA
     from ..engines.spread import multiply_over
 
@@ -321,8 +313,7 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 def contraction_over(function: str, settle: Callable[..., Expression | None],
                      call: Func, arrays: tuple[Any, Any, Any],
                      devices: Any, precision: str) -> Any:
-    """A contraction over devices as one product of matrices; ``settle`` makes an expression of the
-    memories."""
+    """A contraction as one product of matrices; ``settle`` makes an expression of memories."""
     ordinals = as_devices(function, devices)
 
     def settled_for(*memories: Memory | None) -> Expression:
@@ -337,8 +328,7 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
 
 def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
           ordinals: Sequence[int], precision: str, core: str = "") -> Any:
-    """A contraction of GPU arrays; ``core`` has the indices of rows and columns where these are
-    known."""
+    """A contraction of GPU arrays; ``core``: the indices of rows and columns, where known."""
     x1, x2, out = arrays
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
@@ -444,7 +434,6 @@ def _as_matrices(x: ShardedArray, axes: Sequence[str],
 def _contraction_of_host(function: str, settle: Callable[..., Expression],
                          arrays: tuple[Any, Any, Any],
                          ordinals: Sequence[int], precision: str) -> Any:
-    """A contraction of NumPy arrays over devices, as one product of matrices."""
     from ..engines.emulator import HOST_CUDA
 
     x1, x2, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]

@@ -1,5 +1,4 @@
-"""NumPy's products of two arrays that are not generalized ufuncs: ``dot``, ``inner``,
-``outer``."""
+"""Products of two arrays, in NumPy not generalized ufuncs: ``dot``, ``inner`` and others."""
 
 from __future__ import annotations
 
@@ -23,9 +22,6 @@ from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .routing import answer, at_once
 from .signatures import Devices, Precision, typed_product
-
-__all__ = ["dot", "dot_for", "inner", "kron", "outer", "settle_dot", "settle_outer",
-           "settle_tensordot", "tensordot", "vdot"]
 
 Letters = tuple[str, ...]
 _NDARRAY = np.ndarray                  # a look-up less
@@ -75,7 +71,6 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None,
 
 def dot_for(function: str, a: Any, b: Any, out: Any = None,
             algorithm: Algorithm = AS_PLANNED) -> Any:
-    """``dot`` on the account of a function that uses it."""
     result = answer(function, np.dot, settle_dot, algorithm, *_typed(a, b), out=out)
     # NumPy's, of ``out`` too
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result
@@ -278,8 +273,7 @@ def kron(a: Any, b: Any) -> Any:
 
 
 def _typed(a: Any, b: Any) -> tuple[Any, Any]:
-    """Operands with a list without elements in the type of the other (before NumPy 2.5 only
-    ``b``)."""
+    """A list without elements takes the other operand's type (before NumPy 2.5 only ``b``)."""
     return _typed_as(b, a) if _EITHER_SIDE else a, _typed_as(a, b)
 
 
@@ -298,7 +292,6 @@ def _is_empty(x: Any) -> bool:
 
 # -- what they compute -----------------------------------------------------------------------------
 def _letters(*shapes: Ints) -> Iterator[tuple[str, ...]]:
-    """A new letter for each axis of each shape."""
     start = 0
     for shape in shapes:
         yield tuple(letter(start + i) for i in range(len(shape)))
@@ -334,8 +327,7 @@ def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
 
 
 def _by_blas(settled: Expression) -> bool:
-    """Whether NumPy gives a product with a scalar to BLAS, with the rules of ``dot``, not
-    ``multiply``."""
+    """Whether NumPy gives a product with a scalar to BLAS: rules of ``dot``, not ``multiply``."""
     return settled.dtype.char in "fdFD" and len(settled.shape) < 3
 
 
@@ -364,7 +356,6 @@ def _fits(settled: Expression, a: Memory, b: Memory, out: Memory) -> bool:
 
 
 def settle_dot(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
-    """What ``dot`` computes; ``None`` if the operands do not fit."""
     rank = len(b.shape)
     settled = _last_axes(a, b, max(rank - 2, 0), np.dot)
     if settled is None or out is None:

@@ -37,8 +37,6 @@ from .subscripts import (
     with_operands,
 )
 
-__all__ = ["einsum", "einsum_path"]
-
 _by_numpy = tally("einsum", "calls", "numpy")
 _as_view = tally("einsum", "calls", "a view").tick
 _NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that kernels multiply
@@ -271,8 +269,7 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
 
 
 def _of_other_byte_order(kind: Any) -> np.dtype | None:
-    """A type in the other byte order, if NumPy sums it as if it were in the machine's; else
-    ``None``."""
+    """The other byte order, where NumPy sums as if it were the machine's; else ``None``."""
     if isinstance(kind, (str, np.dtype)):
         with suppress(TypeError):               # NumPy's to refuse
             kind = np.dtype(kind)
@@ -289,7 +286,6 @@ _small: set[tuple[Any, ...]] = set()
 
 
 def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> tuple[Any, ...]:
-    """The key of a call on NumPy arrays in :data:`_programs`."""
     key = [subscripts, *how]
     for x in arrays:
         dtype = x.dtype
@@ -299,8 +295,7 @@ def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> 
 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None,
              **arguments: Any) -> Any:
-    """``einsum`` of NumPy arrays in pairs by BLAS or by NumPy's plain loop; ``numpy.einsum`` takes
-    the rest."""
+    """``einsum`` of NumPy arrays in pairs by BLAS, by the plain loop, or by ``numpy.einsum``."""
     arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x
               for x in given]
     if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
@@ -367,8 +362,7 @@ def _is_default(optimize: Any) -> bool:
 
 def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
              arguments: ByName) -> Func:
-    """How a call on NumPy arrays runs: in pairs, by the plain loop, or by NumPy's own
-    ``einsum``."""
+    """How a call on NumPy arrays runs: in pairs, by the plain loop, or by ``numpy.einsum``."""
     operands = text, *arrays
     by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
     loop = partial(np.einsum, text, **arguments)                # over all indices
@@ -413,7 +407,6 @@ def _without_address(x: np.ndarray) -> Memory:
 
 
 def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
-    """The optimal order if it is asked for by name and can be found, else the one of choice."""
     if name == "optimal" and len(subscripts.terms) <= _MOST_FOR_OPTIMAL:
         return optimal_path(subscripts.terms, subscripts.result, subscripts.extents)
     return contraction_path(subscripts.terms, subscripts.result, tuple(subscripts.extents.items()))
@@ -421,7 +414,6 @@ def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
 
 def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Memory],
           optimize: Any) -> tuple[Ints, ...]:
-    """The order of products that ``optimize`` asks for."""
     named = optimize if isinstance(optimize, str) else None
     if _is_default(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
@@ -461,8 +453,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
 
 
 def _view(call: NumpyCall, settle: Settle) -> Any:
-    """A view with axes permuted or on a diagonal; ``None`` for calls that ask for anything
-    else."""
+    """A view with axes permuted or on a diagonal; ``None`` if a call asks for anything else."""
     from ..engines.problems import has_kernels
 
     resolved = resolve(call)

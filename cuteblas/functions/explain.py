@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["Explanation", "device_for", "explain", "explain_copy", "explain_copy_of",
-           "explain_product_of"]
-
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
@@ -263,7 +260,6 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
 
 
 def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
-    """The expected time of a copy that changes the type or the order of elements."""
     from ..planning.floors import casting_seconds
 
     return casting_seconds(x.size * (x.dtype.itemsize + y.dtype.itemsize), device)
@@ -394,7 +390,6 @@ def _work_of_product(resolved: Resolved, arguments: ByName) -> Work:
 
 
 def on_the_host(device: DeviceInfo) -> str:
-    """Who works on NumPy arrays."""
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"

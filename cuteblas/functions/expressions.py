@@ -20,9 +20,6 @@ from ..engines.dispatch import Func
 from ..engines.memory import Ints, Memory, contiguous_strides
 from .gufunc import Product
 
-__all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_product",
-           "one_mode", "stand_in"]
-
 
 @dataclass(frozen=True)
 class Term:
@@ -62,7 +59,6 @@ class Expression:
 
 def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int],
                dtype: np.dtype, scalar: bool = True) -> Expression:
-    """An expression whose new results are in C order."""
     shape = tuple(prod(extents[c] for c in axis) for axis in axes)
     return Expression(tuple(terms), tuple(axes), extents, dtype, shape,
                       contiguous_strides(shape, dtype.itemsize), scalar)
@@ -96,8 +92,8 @@ def of_product(product: Product, shape1: Ints, shape2: Ints,
 
 
 def one_mode(modes: Sequence[tuple[int, int]], alone: int = 0) -> tuple[int, int] | None:
-    """(extent, stride) of axes that are one in memory, else ``None``; ``alone`` is the stride of 0
-    or 1 elements."""
+    """(extent, stride) of axes that are one in memory, or ``None``; ``alone`` is for few
+    elements."""
     extent, longer = prod(n for n, _stride in modes), [mode for mode in modes if mode[0] != 1]
     if extent and any(outer != inner * n for (_m, outer), (n, inner) in pairwise(longer)):
         return None
@@ -114,13 +110,11 @@ def stand_in(x: Memory, shape: Ints | None = None) -> np.ndarray:
 
 
 def common_type(call: Func, *dtypes: np.dtype) -> np.dtype:
-    """The type of the result of ``call``, one of NumPy's products, on operands of these types."""
     return _common_type(call, dtypes, tuple(dtype.num for dtype in dtypes))
 
 
 @lru_cache(maxsize=1024)
 def _common_type(call: Func, dtypes: tuple[np.dtype, ...],
                  numbers: Ints) -> np.dtype:
-    """As above; ``numbers`` tell types that are equal but not the same (``long``,
-    ``longlong``)."""
+    """As above; ``numbers`` tell equal types that differ (``long``, ``longlong``)."""
     return call(*(np.zeros(1, dtype) for dtype in dtypes)).dtype

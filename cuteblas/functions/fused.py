@@ -1,5 +1,3 @@
-"""``matmul`` with an epilogue."""
-
 from __future__ import annotations
 
 from bisect import bisect_left
@@ -35,15 +33,12 @@ from .gufunc import Product, single_out
 from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 
-__all__ = ["fused_call", "fused_matmul"]
-
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                arguments: ByName) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
-    """What :func:`fused_matmul` would run by kernels, and the operands that are cast, with
-    reasons."""
+    """What :func:`fused_matmul` would run by kernels, and operands to cast, with reasons."""
     calls: list[GemmCall] = []
     bound = as_bound(epilogue)
     resolved, product = _resolved(x1, x2, out, bound, arguments)
@@ -110,8 +105,7 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
 
 
 def _key_of(x1: np.ndarray, x2: np.ndarray, bound: Bound, precision: str) -> tuple[Any, ...] | None:
-    """What calls on NumPy arrays that run alike have in common; ``None`` if they have to be
-    checked."""
+    """What NumPy calls that run alike have in common; ``None`` if they have to be checked."""
     # trace_state in line
     if bound.outputs or (state := bound.epilogue.known) is None or not state.holds():
         return None
@@ -212,7 +206,6 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
 
 
 def _fused(run: Execution, multiply: Func, product: Product, given: GemmArguments) -> Any:
-    """A product of the operands that NumPy's rules have made of ``matmul``'s, by ``multiply``."""
     x1, x2, out, bound = given.a, given.b, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
     first, second = (run.staged(x, readable(run.memory(x), product.dtype)) for x in (x1, x2))
@@ -243,6 +236,5 @@ def _fused(run: Execution, multiply: Func, product: Product, given: GemmArgument
 
 
 def _stored(dtype: np.dtype) -> str:
-    """The type that an epilogue's results are rounded to: that of ``out`` or the kernels'
-    widest."""
+    """The type that results are rounded to: that of ``out`` or the kernels' widest."""
     return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"

@@ -27,10 +27,6 @@ from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable,
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 
-__all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "finish", "gemm", "gemm_by_numpy",
-           "new_matrices", "prepare", "refuse_self_overlap",
-           "refuse_shared_outputs", "run_group", "scalar_kind"]
-
 Result = tuple[Any, ByName]
 """C, and an epilogue's further results by name."""
 
@@ -39,13 +35,10 @@ SOURCE = "c"
 
 
 class GemmArguments(NamedTuple):
-    """A product with checked arguments: A is (..., m, k), B (..., k, n), of any strides.
-
-    ``alpha`` and ``beta`` may be arrays, whose values the host does not wait for. ``c`` is only
-    read, unless it is ``out``. ``epilogue`` replaces ``alpha * sum + beta * C``; arrays for its
-    outputs share memory with nothing else. ``triangle`` is what is written of ``out`` and read of
-    ``c``.
-    """
+    """A product with checked arguments: A is (..., m, k), B (..., k, n), of any strides. ``alpha``
+    and ``beta`` may be arrays, whose values the host does not wait for. ``c`` is only read, unless
+    it is ``out``. ``epilogue`` replaces ``alpha * sum + beta * C``; arrays for its outputs share
+    memory with nothing else. ``triangle`` is what is written of ``out`` and read of ``c``."""
 
     a: Any
     b: Any
@@ -85,8 +78,7 @@ class GemmArguments(NamedTuple):
 
     @property
     def effective_alpha(self) -> Any:
-        """The alpha by which sums are multiplied: an empty sum is zero even if alpha is not
-        finite."""
+        """The alpha of sums: an empty sum is zero even if alpha is not finite."""
         takes = self.epilogue is not None and "alpha" in self.epilogue.epilogue.parameters
         return self.alpha if takes or self.a.shape[-1] else 1
 
@@ -119,7 +111,6 @@ class GemmCall:
 
 
 def gemm(run: Execution, given: GemmArguments) -> Result:
-    """Multiply arrays by kernels."""
     return _run(run, prepare(run, given))
 
 
@@ -131,7 +122,6 @@ def scalar_kind(x: Any) -> ScalarKind:
 
 
 def prepare(run: Execution, given: GemmArguments) -> GemmCall:
-    """Allocate what is missing and write down the problem."""
     c, out, epilogue = given.c, given.out, given.epilogue
     shape, kind, sums = given.shape, given.kind, given.sums
     scalars = {"alpha": given.effective_alpha, "beta": given.beta}
@@ -147,8 +137,7 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
 
     def written(name: str, array: Any, new: Memory, over_c: ByName = NOTHING,
                 inputs: Sequence[Any] = ()) -> Any:
-        """An array for kernels to write: the given one, or one that is copied into it in the
-        end."""
+        """An array for kernels to write: the given one, or one that is copied into it later."""
         if array is None:
             return run.empty(new)
         memory = run.memory(array)
@@ -223,8 +212,7 @@ def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
 
 
 def finish(run: Execution, call: GemmCall) -> Result:
-    """Do what remains when C was computed: count copies, reduce, and put results where they
-    belong."""
+    """Do what remains when C was computed: count copies, reduce, and return results."""
     for copied in call.copies:
         run.count("copies", copied)
     for reduction in call.reductions:
@@ -235,8 +223,7 @@ def finish(run: Execution, call: GemmCall) -> Result:
 
 
 def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[Result]:
-    """Run independent products in as few launches as types allow; each is counted by its
-    family."""
+    """Run independent products in as few launches as types allow, each counted by family."""
     from ..planning.gemm.grouped import plan_grouped, table_of, why_alone
     from ..planning.problem import GroupedProblem
 
@@ -273,8 +260,7 @@ def new_matrices(shape: Ints, kind: np.dtype, order: str) -> Memory:
 
 
 def _unequal_overlap(out: Memory, over_c: Mapping[str, Memory]) -> str | None:
-    """Why ``out`` cannot be written while operands over C are read, each element where it is
-    written."""
+    """Why ``out`` cannot be written while operands over C are read at the same elements."""
     return next((f"shares memory with {name}" for name, x in over_c.items()
                  if not same_elements(x, out) and overlap(x, out)), None)
 
@@ -310,8 +296,7 @@ def refuse_self_overlap(who: str, name: str, memory: Memory) -> None:
 
 
 def refuse_shared_outputs(engine: Engine, epilogue: Any, others: ByName) -> None:
-    """Refuse outputs whose elements share memory, with themselves or with other arrays of the
-    call."""
+    """Refuse outputs that share memory, among their elements or with the call's other arrays."""
     if others["out"] is not None:
         refuse_self_overlap(f"epilogue {epilogue.epilogue}", "out", engine.memory(others["out"]))
     if not epilogue.outputs:
@@ -332,8 +317,7 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: ByName) -> None
 
 
 def gemm_by_numpy(function: str, given: GemmArguments) -> Result:
-    """Multiply by NumPy's BLAS; sums of 16-bit numbers are float32 and rounded once, those of int8
-    wrap in int32."""
+    """Multiply by NumPy's BLAS: 16 bits in float32, rounded once; int8 wraps in int32."""
     precision, variant = given.algorithm
     if variant is not None:
         refuse_variant(variant, BY_NUMPY)
@@ -377,7 +361,6 @@ def _vector(source: Any, axis: int, dtype: np.dtype, array: Any) -> Memory:
 
 
 def _reduce(run: Execution, op: str, axis: int, source: Any, into: Any) -> None:
-    """Reduce an axis by the reduction kernel; every run adds in the same order."""
     x, r = run.memory(source), run.memory(into)
     batch = x.shape[:-2]
     rank = len(x.shape)

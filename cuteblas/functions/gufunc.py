@@ -23,8 +23,6 @@ from ..engines.dispatch import NOTHING, ByName
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from .signatures import Casting, Order
 
-__all__ = ["UFUNCS", "MatmulArguments", "Product", "resolve_product", "single_out"]
-
 UFUNCS = frozenset({"matmul", "matvec", "vecdot",
                     "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
 """Functions that take ``out=...`` for an array instead of a scalar."""
@@ -36,8 +34,6 @@ _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
 
 
 class MatmulArguments(TypedDict, total=False):
-    """The keyword arguments that matmul shares with every generalized ufunc of NumPy."""
-
     axes: list[int | Ints]
     axis: int
     keepdims: bool
@@ -71,8 +67,7 @@ class Product:
         return self.m * self.n * self.k * prod(self.batch)
 
     def matrices(self, x1: Any, x2: Any, result: Any) -> tuple[Any, Any, Any]:
-        """Views of shape (..., rows, columns), with an axis of extent 1 where a vector lacks
-        it."""
+        """Views of shape (..., rows, columns); a vector has an axis of extent 1."""
         return (_matrices(x1, self.core1, len(self.core1) == 1, False),
                 _matrices(x2, self.core2, False, len(self.core2) == 1), self.over_result(result))
 
@@ -171,8 +166,7 @@ def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
 
 
 def _small(shapes: list[Ints]) -> list[Ints]:
-    """Small shapes with the same equalities: NumPy asks for the cast's memory before the cast
-    raises."""
+    """Small shapes with the same equalities: NumPy asks for memory before the cast raises."""
     ranks = {extent: rank for rank, extent in enumerate(sorted({n for shape in shapes for n in shape
                                                                 if n > 1}), 2)}
     return [tuple(ranks.get(n, n) for n in shape) for shape in shapes]

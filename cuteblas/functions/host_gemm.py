@@ -1,5 +1,4 @@
-"""``C = epilogue(alpha A B + beta C)`` of NumPy arrays on the GPU, where that is expected to be
-faster."""
+"""``C = epilogue(alpha A B + beta C)`` of NumPy arrays on the GPU, where that is faster."""
 
 from __future__ import annotations
 
@@ -14,11 +13,8 @@ from ..engines.execution import Execution
 from ..engines.placement import offload, work_of
 from .gemm import GemmArguments, Result, gemm, gemm_by_numpy
 
-__all__ = ["gemm_of_host"]
-
 
 def gemm_of_host(function: str, given: GemmArguments) -> Result:
-    """Multiply NumPy arrays on the GPU if that is expected to be faster, else by NumPy."""
     bound = given.epilogue
     if bound is not None:
         bound = bound.converted(lambda _name, x: np.asarray(x))

@@ -226,7 +226,6 @@ _by_numpy = tally("linalg.multi_dot", "calls", "numpy").tick
 
 
 def _all_stay(arrays: Sequence[Any], out: Any) -> bool:
-    """Whether all are plain NumPy arrays that stay on the host."""
     for x in arrays:
         if type(x) is not np.ndarray:
             return False
@@ -248,8 +247,7 @@ def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
 
 
 def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
-    """A chain's product where NumPy has no BLAS for a type; ``None`` for small ones, left to
-    NumPy."""
+    """A chain's product for types without NumPy's BLAS; ``None`` for small ones."""
     for x in arrays:
         if x.size > SMALL and x.dtype.char in WITHOUT_BLAS:
             break
@@ -297,7 +295,6 @@ def _cheapest(shapes: Sequence[Ints]) -> tuple[int, _Tree]:
 
 
 def _resolved(first: Memory, second: Memory, out: Memory | None) -> Memory:
-    """The memory of a product of a chain."""
     settled = settle_dot(first, second, out)
     if settled is None:
         np.dot(stand_in(first), stand_in(second))
@@ -383,7 +380,7 @@ _powers_by_numpy = tally("linalg.matrix_power", "calls", "numpy").tick
 
 
 def _powered_on_host(a: Any, n: Any) -> Any:
-    """A power where NumPy has no BLAS for the type; ``None`` for small ones, left to NumPy."""
+    """A power for types without NumPy's BLAS; ``None`` for small ones."""
     if a.dtype.char not in WITHOUT_BLAS or type(n) is not int or n < 2 or a.ndim < 2 or a.shape[-1] != a.shape[-2] \
             or a.size * a.shape[-1] < LEAST:
         return None

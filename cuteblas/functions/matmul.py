@@ -35,8 +35,6 @@ from .signatures import Devices, EpilogueLike, Precision, typed_product
 if TYPE_CHECKING:
     from ..engines.execution import Execution
 
-__all__ = ["matmul"]
-
 _NDARRAY = np.ndarray                  # a look-up less
 _MANY = (FEW // 2)**2                  # of the sizes of operands that may be worth the way to a GPU
 _count = tally("matmul", "calls", "numpy").tick
@@ -182,7 +180,6 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
 
 
 def _offloaded(call: NumpyCall, product: Product, work: Work) -> Any:
-    """A product of NumPy arrays that may go to the GPU."""
     operands, out, algorithm = call.operands, call.out, call.algorithm
     result = offload("matmul", work, partial(_by_kernels, product, algorithm), operands, out,
                      partial(_matmul, algorithm, operands[0], operands[1], out, call.arguments),
@@ -249,8 +246,7 @@ def _by_kernels(product: Product, algorithm: Algorithm, run: Execution, arrays: 
 
 
 def _in_tiles(call: NumpyCall, product: Product) -> np.ndarray | None:
-    """The product in tiles on the current GPU; a large one on all that ``CUTEBLAS_DEVICES``
-    names."""
+    """The product in tiles on the current GPU, a large one on all of ``CUTEBLAS_DEVICES``."""
     (x1, x2), out, precision = call.operands, call.out, call.algorithm.precision
     if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
         from .devices import matmul_of_host

@@ -17,8 +17,6 @@ from ..engines.memory import Ints, without_imaginary_part
 from .expressions import Expression, one_mode
 from .subscripts import whole_path
 
-__all__ = ["Program", "loop_ns", "program", "rounded_once"]
-
 _FEW = 64         # products of a matrix that do not repay a call of BLAS for each matrix of a stack
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
 # of elements by NumPy's loop over one to four operands.
@@ -29,15 +27,13 @@ _MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
 
 
 def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
-    """The expected time of NumPy's plain loop."""
     rates = _RATES["e" if dtype.char == "e" else dtype.kind if dtype.kind in "bfc" else "i"]
     return _LOOP_CALL + products * rates[min(operands, len(rates)) - 1]
 
 
 @dataclass(frozen=True)
 class _Load:
-    """An operand with an axis for each index of extent above 1; float16 is rounded to the result's
-    type first."""
+    """An operand with an axis for each index of extent above 1; float16 is rounded first."""
 
     diagonal: str | None
     shape: Ints | None
@@ -69,8 +65,7 @@ class _Loop:
 
 def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
                  *arrays: np.ndarray, out: np.ndarray | None = None) -> Any:
-    """NumPy's plain loop in a wider type: on float16 it rounds sums on their way. ``out`` shares
-    no memory."""
+    """NumPy's plain loop in a wider type: on float16, it rounds sums on their way."""
     with np.errstate(all="ignore"):
         factors = (_cast(x, dtype) for x in arrays)
         result = np.einsum(subscripts, *factors, dtype=wide, order=order)
@@ -137,8 +132,7 @@ class _Pair:
         return x if self.multiplies is np.multiply or x.dtype.char in WITHOUT_BLAS else _for_blas(x)
 
     def writes(self, modes: Sequence[tuple[int, int]], itemsize: int) -> bool:
-        """Whether the result can be written at once to modes of these extents and strides in
-        bytes."""
+        """Whether the result can be written at once to these extents and strides in bytes."""
         if self.multiplies is np.multiply:
             return True
         stack, rows, _columns = self.groups
@@ -206,8 +200,7 @@ class Program:
 
 def program(settled: Expression, shapes: Sequence[Ints],
             out: tuple[Ints, np.dtype] | None = None) -> Program | None:
-    """What a call does; ``None`` if a product has more indices than NumPy has letters. ``out`` is
-    (strides, dtype)."""
+    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
     extents = settled.extents
     ends = settled.shape, settled.strides, settled.dtype, settled.scalar
     if 0 in extents.values():
@@ -310,7 +303,6 @@ def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str
 
 def _loop(positions: Ints, terms: Sequence[str], kept: str,
           extents: Mapping[str, int]) -> _Loop | None:
-    """NumPy's plain loop; ``None`` if there are more indices than letters."""
     indices = dict.fromkeys("".join(terms))
     if len(indices) > len(ascii_letters):
         return None

@@ -25,21 +25,15 @@ if TYPE_CHECKING:
     from ..engines.engine import Engine
     from ..engines.execution import Execution
 
-__all__ = ["COPY", "UFUNC", "NumpyCall", "Resolved", "Settle", "answer", "answer_anew", "at_once",
-           "by_numpy", "delegate", "key_of", "reason_of", "rehearse", "replay_product", "resolve",
-           "resolve_matmul", "route_of", "without_kernels"]
-
 Settle = Callable[..., "Expression | None"]
-"""From the memories of operands and ``out`` to what a call computes; ``None`` if NumPy has to
-refuse."""
+"""From the memories of operands and ``out`` to an expression; ``None`` if NumPy has to refuse."""
 
 _REDISPATCHED = "dispatched again"
 _DELEGATED = "delegated to NumPy: "
 
 
 class Rules(NamedTuple):
-    """What a function asks of its operands: their ``names``, and the protocol that other types
-    answer by."""
+    """The ``names`` of a function's operands, and the protocol of types that answer themselves."""
 
     names: tuple[str, ...] = ()
     answered: str | None = "NumPy's functions"
@@ -89,8 +83,7 @@ class Resolved:
 
     @contextmanager
     def on_device(self) -> Iterator[tuple[Any, ...]]:
-        """Make the device of the arrays the current one; an operand that is given twice is two
-        there."""
+        """Make the device of the arrays the current one; equal operands become different ones."""
         if self.engine.on_host:
             yield self.arrays
             return
@@ -112,8 +105,7 @@ class Resolved:
 
 def resolve(call: NumpyCall, host: Engine | None = None,
             given: ByName = NOTHING) -> Resolved | str:
-    """The operands that kernels take, by NumPy's rules, or the route of a call that goes to
-    NumPy."""
+    """The operands that kernels take, by NumPy's rules, or the route of a call to NumPy."""
     operands, out, rules = call.operands, call.out, call.rules
     arrays = *operands, out
     if rules is FUNCTION and not own_types.keys().isdisjoint(map(type, arrays)):
@@ -154,7 +146,6 @@ _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
 
 
 def _resolve_on_gpu(call: NumpyCall, given: ByName) -> Resolved:
-    """The operands of a call of which one is a CuPy array: see :func:`resolve`."""
     from ..engines.cuda import CUDA, require_one_device
 
     function, operands, rules = call.function, call.operands, call.rules
@@ -183,7 +174,6 @@ def _is_no_array(x: Any) -> bool:
 
 
 def route_of(reason: str) -> str:
-    """The route of a call that no kernel takes, for a reason."""
     return _DELEGATED + reason
 
 
@@ -333,8 +323,7 @@ def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]
 
 
 def key_of(arguments: ByName, *rest: Hashable) -> Hashable:
-    """A call besides its arrays as a key; ``None`` if an argument is not a number, a name or a
-    list of them."""
+    """A call but its arrays as a key; ``None`` unless arguments are numbers, names or lists."""
     if not arguments:
         return rest
     key = [*rest]

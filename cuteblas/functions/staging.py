@@ -14,13 +14,9 @@ from ..planning.problem import GemmProblem
 from .algorithms import AS_PLANNED, Algorithm
 from .gufunc import Product, resolve_product
 
-__all__ = ["Staging", "multiply_tile", "run_staged", "stage"]
-
 
 @dataclass(frozen=True)
 class Staging:
-    """A product whose operands kernels can read and write."""
-
     a: Staged
     b: Staged
     c: Staged
@@ -59,7 +55,6 @@ TILES = "matmul: tiles"
 
 
 def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
-    """A product of CuPy arrays of one device that is a part of another product."""
     head, replay = (TILES, precision), replays[type(a)]
     if replay is None or replay(head, (a, b), c) is None:
         from ..engines.cuda import CUDA

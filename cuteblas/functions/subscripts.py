@@ -1,5 +1,4 @@
-"""The notation of ``einsum``, and the order of its products: optimal for few terms, else
-greedy."""
+"""The notation of ``einsum``, and its order of products: optimal for few terms, else greedy."""
 
 from __future__ import annotations
 
@@ -12,9 +11,6 @@ from string import ascii_letters
 from typing import Any
 
 from ..engines.memory import Ints
-
-__all__ = ["MOST_FOR_OPTIMAL", "Subscripts", "contraction_path", "greedy_path", "operands_of",
-           "optimal_path", "read", "text_of", "whole_path", "with_operands"]
 
 _SORTED = "".join(sorted(ascii_letters))        # what the numbers of the interleaved form stand for
 
@@ -33,14 +29,12 @@ class Subscripts:
 
 
 def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The operands among the positional arguments of ``einsum``."""
     if arguments and isinstance(arguments[0], str):
         return tuple(arguments[1:])
     return tuple(arguments[0:2 * (len(arguments) // 2):2])
 
 
 def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The positional arguments of ``einsum`` with other operands."""
     if arguments and isinstance(arguments[0], str):
         return arguments[0], *operands
     rest = list(arguments)
@@ -100,7 +94,6 @@ def _letters(numbers: Any) -> str:
 
 
 def _well_formed(term: str) -> bool:
-    """Whether a term has letters and at most one ellipsis."""
     letters = term.replace("...", "", 1)
     return all(c in ascii_letters for c in letters)
 
@@ -112,7 +105,6 @@ def _ellipsis(count: int) -> str:
 
 def _extents(terms: Sequence[str], shapes: Sequence[Ints],
              out: tuple[str, Ints | None]) -> dict[str, int] | None:
-    """The extent of every letter; ``None`` if axes do not fit."""
     extents: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         own: dict[str, int] = {}
@@ -136,8 +128,7 @@ def _extents(terms: Sequence[str], shapes: Sequence[Ints],
 
 # -- in which order --------------------------------------------------------------------------------
 MOST_FOR_OPTIMAL = 8
-"""With up to this many terms all orders are compared: 3^8 pairs of subsets in some
-milliseconds."""
+"""With at most this many terms all orders are compared: 3^8 subsets in some milliseconds."""
 
 Path = list[Ints]
 
@@ -151,8 +142,7 @@ def contraction_path(terms: tuple[str, ...], result: str,
 
 
 def optimal_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:
-    """The order with the fewest multiplications, by dynamic programming over subsets of the
-    terms."""
+    """The order of fewest multiplications, by dynamic programming over subsets of terms."""
     # Each subset is solved once, by its cheapest pair of complementary parts: 3^n steps instead of
     # (2n-3)!! orders. Ties go to the smallest intermediate results.
     count = len(terms)
@@ -219,8 +209,7 @@ def whole_path(path: Sequence[Ints], count: int) -> Path:
 
 
 def greedy_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:
-    """The order that always shrinks memory most, of pairs that share an index; outer products
-    last."""
+    """The order that always shrinks memory most; terms without a common index come last."""
     # The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those
     # of its factors.
     def size(indices: frozenset[str]) -> int:

@@ -26,8 +26,6 @@ from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
 from .gufunc import Product, resolve_product
 from .staging import TILES, multiply_tile
 
-__all__ = ["contraction_in_tiles", "gemm_in_tiles", "product_in_tiles"]
-
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 
 
@@ -112,8 +110,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
 
 def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray,
                          out: np.ndarray | None, algorithm: Algorithm) -> np.ndarray | None:
-    """Contract two NumPy arrays in tiles of indices of the result; ``None`` if there are no
-    tiles."""
+    """Contract two NumPy arrays in tiles of indices of the result; ``None`` without tiles."""
     from ..functions.contractions import evaluate
 
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
@@ -153,8 +150,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
 
 
 def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:
-    """The axes of result and operands that an index goes along; ``None`` if it cannot be
-    divided."""
+    """The axes of result and operands of an index; ``None`` if it cannot be divided."""
     every = settled.axes, *(term.axes for term in settled.terms)
     axes = [[axis for axis, indices in enumerate(each) if c in indices] for each in every]
     alone = all(len(found) <= 1 and all(len(each[axis]) == 1 for axis in found)

@@ -11,8 +11,6 @@ from numpy.lib.stride_tricks import as_strided
 from ..engines.dispatch import Func, kind_of
 from .signatures import typed_copy
 
-__all__ = ["matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"]
-
 
 @typed_copy
 def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
@@ -181,7 +179,6 @@ def _moved(a: Any, axis: int, place: int) -> Any:
 
 
 def _permuted(call: Func, a: Any, *arguments: Any) -> Any:
-    """A view of a CuPy array with the axes in the order that NumPy's function gives them."""
     # each axis has its number for a stride
     numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))
     return a.transpose(call(numbered, *arguments).strides)

@@ -1,5 +1,4 @@
-"""What kernels share: operand access, the order of tiles, transposes in registers, alpha and
-beta."""
+"""What kernels share: operand access, order of tiles, transposes in registers, alpha and beta."""
 
 from __future__ import annotations
 
@@ -34,14 +33,6 @@ from ..layout import (
 )
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["ELEMENTS", "GROUP", "PAIRS", "WARP", "Coord", "DynamicPair", "OperandAccess", "Pair",
-           "Partition", "batch_letters",
-           "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
-           "existing", "fold_chains", "fold_halves", "grouped_raster", "join_words", "mapped",
-           "numbers_of", "operand", "packed_strides", "part_of_tile", "parts_of",
-           "split_words", "tile_from", "tile_of_block", "transpose_words", "unravel",
-           "vectors_along"]
-
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
 
@@ -49,10 +40,8 @@ Pair = tuple[int, int]
 """Extents or coordinates along two modes that are known when a kernel is generated."""
 
 DynamicPair = tuple[IntLike, IntLike]
-"""Extents or coordinates along two modes."""
 
 Coord = tuple[IntLike, ...]
-"""Extents or coordinates along any number of modes."""
 
 ELEMENTS = Vector(1)
 
@@ -106,8 +95,7 @@ PAIRS = OperandAccess(1, 2)
 
 def operand(name: str, modes: str, element: str, access: OperandAccess, *, written: bool = False,
             mapped: bool = False) -> TensorParam:
-    """The declaration of an operand of which only the stride of the mode with stride 1 is
-    known."""
+    """The declaration of an operand of which the stride of one mode is known: 1."""
     strides = tuple(1 if access.unit == i else None for i in range(len(modes)))
     return TensorParam(name, modes, element, strides, access.width, written,
                        f"map{name}" if mapped else "")
@@ -137,13 +125,11 @@ def part_of_tile(copy: TiledCopy, tile: Coord, at: tuple[Any, ...],
 def existing(k: KernelBuilder, name: str, partition: Partition,
              extents: Coord,
              limits: tuple[IntLike | None, ...] | None = None) -> Guard:
-    """Which elements of a thread's part of a tensor are within its extents, or within
-    ``limits``."""
+    """Which elements of a thread's part of a tensor are within extents, or ``limits``."""
     return Guard(k.pin(name, partition(make_identity_tensor(extents))), limits or extents)
 
 
 def coordinates(k: KernelBuilder, name: str, copy: TiledCopy, extents: tuple[int, ...]) -> Tensor:
-    """The coordinates of a thread's part of a tile."""
     return k.pin(name, copy.partition(make_identity_tensor(extents), k.thread))
 
 
@@ -185,8 +171,7 @@ def tile_of_block(
 def unravel(k: KernelBuilder, index: IntLike, extent: IntLike,
             names: tuple[str, str] = ("tile", "item"),
             several: bool = True) -> DynamicPair:
-    """The place of an index along a mode of this extent, and along the next mode if
-    ``several``."""
+    """The place of an index along a mode of this extent, and along the next (``several``)."""
     if not several:
         return index, 0
     return k.let(names[0], index % extent), k.let(names[1], index // extent)
@@ -205,8 +190,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
 
 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
-    """Words that begin ``bits`` after those of ``source``, which has one more; in place if
-    wanted."""
+    """Words that begin ``bits`` after those of ``source``, which has one more; also in place."""
     with k.each(size(source) - 1) as w:
         k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 
@@ -226,15 +210,13 @@ def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
 
 
 def butterfly(lanes: int, apart: int = 1) -> Iterator[int]:
-    """The masks by which lanes, ``apart`` from each other, combine what they have: nearest
-    first."""
+    """The masks by which lanes, ``apart`` from each other, combine values: nearest first."""
     return (apart << i for i in range(lanes.bit_length() - 1))
 
 
 def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLike,
                 fragments: tuple[Tensor, Tensor], by: str = "add", width: int = 1) -> None:
-    """Fold threads' values along the second mode of shared memory, half onto half, to the first
-    one."""
+    """Fold threads' values along shared memory's second mode, half onto half, to the first."""
     # ``fragments`` are a thread's values and as many registers more; ``along`` is its place.
     total, part = fragments
     mine, half = k.pin("tRsR", tiled.partition(shared, k.thread)), size(shared, 1)
@@ -277,7 +259,6 @@ def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
 
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
-    """Set words in device memory to zero, by the threads of a block."""
     cleared = make_tensor(words, (1, count))
     nothing = k.registers("nothing", words.dtype.name, 1)
     k.fill(nothing)

@@ -19,8 +19,6 @@ from ..layout import Layout, Tensor, _, flatten, make_tensor
 from ..layout.symbolic import Condition, Expr, IntLike, equal, select
 from .common import ELEMENTS, Coord, DynamicPair, Partition, combine
 
-__all__ = ["Epilogue", "EpilogueConfig", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
-
 _MOST_BYTES = 16                        # of one access
 
 Pieces = AbstractContextManager[tuple[IntLike, Tensor]]
@@ -34,8 +32,7 @@ class Parked(Protocol):
         """The layout that they would have in registers."""
 
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
-        """Load ``count`` columns of the last mode, from ``first`` on; the answer gives them by
-        coordinates."""
+        """Load ``count`` columns of the last mode from ``first``, to be had by coordinates."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,8 @@ class EpilogueConfig:
 @dataclass(frozen=True)
 class OutputTriangle:
     """The triangle of C that is written, at one tile: a ``part`` ("both": the lower one is
-    computed). ``crossed`` if the tile may have elements of the other one, to be written transposed
-    into ``matrix`` for both."""
+    computed). ``crossed`` if the tile may have elements of the other one; ``matrix`` is all of C,
+    of whose transpose a tile is written for both."""
 
     part: str | None
     crossed: Condition
@@ -194,7 +191,6 @@ class Epilogue:
             self._store(sums, tile.within("below", mirrored))
 
     def _store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
-        """Write the elements of a tile that its guard admits."""
         k, fused, guard, pieces = self.k, self._fused, tile.guard, tile.pieces
         width = into = 1 if tile.single else self._config.c.width
         formula = f"{fused.graph.name}: C = {fused.graph.result}" if fused else "C = alpha * accumulator + beta * C"
@@ -251,7 +247,6 @@ class Epilogue:
 
     def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike], Value], tCrD: Tensor,
                parts: list[Tensor], here: tuple, run: int, inside: Guard | None) -> None:
-        """One run of C through the graph."""
         k, operands = self.k, len(fused.operands)
         inputs = zip(fused.operands, parts[:operands], strict=True)
         values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}

@@ -26,8 +26,6 @@ from ..layout import Layout, Tensor, _, make_tensor
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
 from .common import ELEMENTS, WARP, butterfly, existing, part_of_tile, vectors_along
 
-__all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
-
 HOLDS = 0
 """The verdict if the condition holds: the primary algorithm's result stands."""
 
@@ -53,8 +51,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """What a block, or a cluster, leaves of the elements that it read: 1, 2 or 4 float32 as a
-    vector."""
+    """The numbers that a block or cluster leaves of elements: 1, 2 or 4 float32, as a vector."""
 
     fields: tuple[Field, ...]
 
@@ -71,7 +68,6 @@ class Record:
         return TensorParam(name, ("record",), "float32", (1,), self.size, written=True, batch=False)
 
     def begin(self, k: KernelBuilder) -> Tensor:
-        """Registers for a record that has seen no elements."""
         record = k.registers("record", "float32", self.size)
         for at, field in enumerate(self.fields):
             k.assign(record(at), field.start)

@@ -142,8 +142,7 @@ def flatten(x: Nested) -> Any:
 
 # -- complement ------------------------------------------------------------------------------------
 def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
-    """(extent, stride, coordinates before) of modes with extent not 1 and stride not 0, by
-    stride."""
+    """(extent, stride, coordinates before) of modes that move, by stride."""
     if any(s == 0 for s in layout.flat_shape):
         raise LayoutError(op, "the layout is empty", layout)
     modes, before = [], 1

@@ -78,7 +78,6 @@ def meeting(addresses: Sequence[int]) -> list[int]:
 
 
 def bank_of(index: int, element_bytes: int) -> int:
-    """The bank in which the element at ``index`` begins."""
     return index * element_bytes // BANK_BYTES % BANKS
 
 

@@ -110,7 +110,6 @@ described_by_modes = _or_shaped(lambda x, op: _tree(x, op, _any))
 
 
 def nested(x: Any, op: str) -> Any:
-    """A tuple of anything, or a leaf; only how it nests counts."""
     _tree(x, op, _anything)
     return x
 

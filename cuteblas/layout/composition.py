@@ -278,8 +278,7 @@ def _check_image(layout: Layout, runs: list, inner: Sequence, beyond: bool, tile
 
 def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any,
                  load: list[Any]) -> _Factors | None:
-    """``runs`` after ``s:d``, or None. Adds to ``load`` the largest digit written into each
-    run."""
+    """``runs`` after ``s:d``, or None; adds each run's largest digit to ``load``."""
     if s == 1 or d == 0:
         return [(s, 0)]
     factors: _Factors = []
@@ -303,8 +302,7 @@ def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any,
 
 
 class _Fit:
-    """Layouts found from values: tuples with an integer for each kind of stride (plain, ``@0``
-    ...)."""
+    """Layouts found from values: tuples, an integer a kind of stride (plain, ``@0`` ...)."""
 
     def __init__(self, layout: Layout, tiler: Layout, runs: Sequence[tuple[Any, Any]],
                  inner: Sequence[tuple[int, int]]):

@@ -16,8 +16,7 @@ from .core import Layout
 
 @dataclass(frozen=True)
 class _Strides:
-    """All integer solutions of linear equations: ``origin`` plus combinations of
-    ``directions``."""
+    """All integer solutions of linear equations: ``origin`` + combinations of ``directions``."""
 
     origin: tuple[int, ...] = ()
     directions: tuple[tuple[int, ...], ...] = ()

@@ -515,7 +515,6 @@ def inner_product(a: IntTuple, b: Strides) -> Any:
 
 # -- facts about integers that may be symbolic -----------------------------------------------------
 def surely_less(a: IntLike, b: IntLike) -> bool:
-    """Whether ``a < b`` is certain."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     hi = symbolic.bounds(a - b)[1]
@@ -523,7 +522,6 @@ def surely_less(a: IntLike, b: IntLike) -> bool:
 
 
 def divides(d: IntLike, n: IntLike) -> bool:
-    """Whether ``d`` certainly divides ``n``."""
     return quotient(n, d) is not None
 
 
@@ -1208,7 +1206,6 @@ def crd2crd(coord: IntTuple, shape: IntTuple, target: IntTuple) -> Any:
 
 # -- slices ----------------------------------------------------------------------------------------
 def has_none(coord: Any) -> bool:
-    """Whether a coordinate leaves a mode free."""
     if not isinstance(coord, tuple):
         return coord is None
     waiting = list(coord)

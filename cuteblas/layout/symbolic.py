@@ -249,7 +249,6 @@ def _terms(x: IntLike) -> tuple[int, tuple[tuple[int, Expr], ...]]:
 
 
 def total(parts: Iterable[IntLike]) -> IntLike:
-    """The sum of integers and expressions."""
     const = 0
     coef: dict[Expr, int] = {}
     for part in parts:
@@ -392,8 +391,7 @@ def _floordiv(a: IntLike, b: IntLike) -> IntLike:
 
 
 def _split_by_bits(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
-    """``a == high + low``, ``high`` a multiple of a power of two that divides ``b``; ``low`` may
-    be 0."""
+    """``a == high + low``: ``high`` a multiple of a power of two that divides ``b``."""
     for zeros in range(_trailing_zeros(b.bits), 0, -1):
         low = _split(a, 1 << zeros)[1]
         lo, hi = bounds(low)
@@ -516,7 +514,6 @@ def _compare(op: str, a: IntLike, b: IntLike) -> Condition:
 
 
 def equal(a: IntLike, b: IntLike) -> Condition:
-    """``a == b`` as an expression, or a ``bool`` where the bounds decide it."""
     return _compare("eq", a, b)
 
 
@@ -534,7 +531,6 @@ def all_of(*conditions: Condition) -> Condition:
 
 
 def select(condition: Condition, a: IntLike, b: IntLike) -> IntLike:
-    """``a if condition else b`` as an expression."""
     if isinstance(condition, bool):
         return a if condition else b
     if a == b:
@@ -589,7 +585,6 @@ def xor_parts(x: IntLike) -> tuple[IntLike, ...]:
 
 
 def ceil_div(a: IntLike, b: IntLike) -> IntLike:
-    """``ceil(a / b)`` for a positive ``b``."""
     return (a + (b - 1)) // b
 
 
@@ -602,7 +597,6 @@ def operands(x: Expr) -> Iterable[IntLike]:
 
 
 def variables(x: IntLike) -> frozenset[str]:
-    """The names of the variables in ``x``."""
     if isinstance(x, int):
         return frozenset()
     return frozenset(x.args) if x.op == "var" else frozenset().union(*map(variables, operands(x)))
@@ -617,8 +611,7 @@ def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
 
 
 def combined(x: Expr, values: Sequence[Any]) -> Any:
-    """The value of ``x`` from those of its :func:`operands`: integers, or lists of them by
-    case."""
+    """The value of ``x`` from those of its :func:`operands`, integers or lists by case."""
     if x.op == "sum":
         total: Any = x.args[0]
         for (k, _), value in zip(x.args[1], values, strict=True):
@@ -636,7 +629,6 @@ def _each(f: Callable, *values: Any) -> Any:
 
 
 def to_c(x: IntLike) -> str:
-    """``x`` as a C expression."""
     return spelled(x)[0]
 
 
@@ -667,7 +659,6 @@ def _functions(x: Expr) -> frozenset[str]:
 
 
 def _parts(x: Expr) -> Iterable[IntLike]:
-    """The subexpressions of ``x`` in its C text."""
     if x.op == "entry":
         return (x.args[1],)
     return (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args

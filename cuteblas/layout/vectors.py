@@ -17,8 +17,7 @@ from .symbolic import Expr, bits_of
 
 
 def _unswizzled(x: Any) -> tuple[Layout, int | None]:
-    """The layout under a tensor or swizzle, and the longest run that a swizzle keeps (None:
-    any)."""
+    """The layout under a tensor or swizzle, and the longest run that a swizzle keeps."""
     x = getattr(x, "layout", x)
     if isinstance(x, Layout):
         return x, None

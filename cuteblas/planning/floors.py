@@ -24,9 +24,6 @@ from .problem import (
     ReductionProblem,
 )
 
-__all__ = ["Estimate", "Floor", "casting_seconds", "compulsory_bytes", "duration", "estimate",
-           "floor_of", "multiply_adds_per_clock", "quantity", "touched_bytes"]
-
 # Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute
 # capability (CUDA C++ Programming Guide, "Arithmetic Instructions").
 _LANES = {"sm_70": (64, 32, 64), "sm_72": (64, 32, 64), "sm_75": (64, 2, 64), "sm_80": (64, 32, 64),
@@ -53,8 +50,7 @@ _PACKED = 4   # products of bytes that dp4a adds, in the named kernels
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time for a problem: operations, and bytes read or written once, at a device's
-    rates."""
+    """The least time for a problem: operations, and bytes that move once, at a device's rates."""
 
     flops: int
     bytes: int
@@ -67,7 +63,6 @@ class Floor:
 
     @property
     def limit(self) -> str:
-        """Which of the two it is."""
         return "arithmetic" if self.arithmetic_s > self.traffic_s else "memory traffic"
 
 
@@ -103,8 +98,7 @@ def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) 
 
 @lru_cache(maxsize=256)
 def compulsory_bytes(problem: Problem) -> int:
-    """Bytes that must move: every element once, however broadcast, without those of an
-    epilogue."""
+    """Bytes that must move: every element once, however broadcast, but not an epilogue's."""
     return sum(prod(n for n, stride in x.modes if stride or n == 0) * x.item
                for x in problem.tensors)
 
@@ -178,14 +172,12 @@ def estimate(plan: Plan) -> Estimate:
 
 
 def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
-    """The expected time of an elementwise kernel that reads and writes that many bytes."""
     memory = device.fitted["memory"]
     return device.seconds(0, 2, nbytes / memory["share of bandwidth"])
 
 
 def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:
-    """Bytes of the sectors of 32 that hold elements; those that broadcasting repeats count
-    once."""
+    """Bytes of the sectors that hold elements; those that broadcasting repeats count once."""
     if 0 in shape:
         return 0
     modes = sorted((abs(s) * item, n) for n, s in zip(shape, strides, strict=True) if s and n > 1)

@@ -14,8 +14,6 @@ from typing import Any
 from .plan import Argument, Launch, Plan, Role, aligned, place, placed
 from .problem import DeviceInfo
 
-__all__ = ["VERDICT", "Guarded", "gate_values", "guarded", "natively", "otherwise", "verdict_bytes"]
-
 VERDICT: Role = "verdict"
 """The words of a verdict: the primary algorithm writes them, gates of fallbacks read them."""
 
@@ -35,7 +33,6 @@ class Guarded:
 
 
 def verdict_bytes(words: int) -> int:
-    """Bytes at the front of the workspace for that many verdict words."""
     return aligned(_WORD * words)
 
 
@@ -48,8 +45,7 @@ def gate_values(gate: int | None) -> dict[str, Any]:
 def guarded(
     parts: Iterable[Guarded], device: DeviceInfo, words: int
 ) -> tuple[tuple[Launch, ...], int]:
-    """The launches of all parts, primary ones first, and their workspace, behind room for
-    ``words``."""
+    """The launches of all parts, primary ones first, and workspace, behind ``words``."""
     primary: list[Launch] = []
     fallbacks: list[Launch] = []
     first, end, begin = 0, 0, verdict_bytes(words)

@@ -171,7 +171,6 @@ def span(modes: Iterable[Pair]) -> int:
 
 
 def operand_span(operand: Operand, extents: Pair, batch: Ints) -> int:
-    """Largest distance in elements between two elements of an operand."""
     return span(operand.tensor("", (*extents, *batch)).modes)
 
 
@@ -214,8 +213,7 @@ def width_along(mode: int, operand: Operand, extents: Pair, most: int) -> int:
 
 
 def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
-    """How a kernel accesses an epilogue's matrices: at most ``most`` elements along
-    ``run_mode``."""
+    """How a kernel accesses an epilogue's matrices: ``most`` elements along ``run_mode``."""
     if p.fusion is None:
         return None
 
@@ -246,8 +244,7 @@ def run_access(mode: int, operand: Operand, extents: Pair, most: int) -> Operand
 
 def vector_access(operand: Operand, extents: Pair,
                   most_bytes: int = VECTOR_BYTES) -> OperandAccess:
-    """How threads access an operand: along a mode with stride 1, in vectors as wide as
-    possible."""
+    """How threads access an operand: along a stride of 1, in vectors as wide as possible."""
     runs = (run_access(mode, operand, extents, most_bytes // operand.item) for mode in (1, 0))
     return max(runs, key=lambda access: access.width)
 
@@ -261,7 +258,6 @@ def majorness(operand: Operand, extents: Pair) -> int | None:
 
 
 def why_not_mapped(name: str, operand: Operand, extents: Pair) -> str | None:
-    """Why no tensor map describes an operand, or ``None`` if one does."""
     major, item = majorness(operand, extents), operand.item
     if major is None:
         return f"no mode of {name} has stride 1"
@@ -281,7 +277,6 @@ def why_not_mapped(name: str, operand: Operand, extents: Pair) -> str | None:
 
 
 def why_not_types(p: GemmProblem, *types: str) -> str | None:
-    """Why operands and sums are not all of one of these types, else ``None``."""
     if p.a.dtype in types and p.a.dtype == p.b.dtype == p.accumulator:
         return None
     kinds = " or ".join(f"{name} by {name}" for name in types)
@@ -289,8 +284,7 @@ def why_not_types(p: GemmProblem, *types: str) -> str | None:
 
 
 def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> str | None:
-    """Why no kernel on wgmma computes a problem with elements of ``numbers`` reals, else
-    ``None``."""
+    """Why no kernel on wgmma computes a problem, of ``numbers`` reals an element."""
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
     if not p.depth:
@@ -328,7 +322,6 @@ class Oriented:
 
     @property
     def note(self) -> str:
-        """The end of a plan's reason."""
         return f"; computed as C^T = B A^T, so that {self.purpose}" if self.swapped else ""
 
     @property
@@ -380,8 +373,7 @@ def why_not_staged(p: GemmProblem) -> str | None:
 
 
 def compact(extents: Iterable[int], step: int) -> tuple[Ints, int]:
-    """Strides of modes one after the other, the first innermost, and the stride of what
-    follows."""
+    """Strides of modes in order, the first innermost, and the stride of what follows."""
     strides = []
     for n in extents:
         strides.append(step)

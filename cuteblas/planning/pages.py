@@ -49,8 +49,7 @@ _SHOWN = ("problem", "layouts", "epilogue")          # rows of a plan that are n
 
 
 def page(call: str, rows: Iterable[tuple[str, str]], plan: Plan | None) -> str:
-    """A fragment with a heading, names and texts, and a plan's bars, layouts, pictures and
-    source."""
+    """A fragment: a heading, names and texts, a plan's bars, layouts, pictures and source."""
     parts = [f'<div class="cb-plan"><style>{_STYLE}</style>',
              f'<div class="cb-call">{escape(call)}</div>', _table(rows)]
     if plan is not None and plan.launches:

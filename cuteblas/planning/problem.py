@@ -27,10 +27,8 @@ ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta: 0, 1, a number of each call, or its address on the device."""
 
 Ints = tuple[int, ...]
-"""Extents or strides of some modes."""
 
 Pair = tuple[int, int]
-"""Extents or strides of a matrix."""
 
 Modes = tuple[Ints, ...]
 T = TypeVar("T")
@@ -250,8 +248,6 @@ class GemmProblem:
 
 
 class _Several:
-    """Problems that are solved together."""
-
     problems: tuple[Any, ...]
 
     @property
@@ -272,8 +268,7 @@ class GroupedProblem(_Several):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The address of a table with all others
-        (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
+        """The address of a table with all others (``planning.gemm.grouped.table_of``)."""
         return ("table",)
 
 
@@ -523,14 +518,13 @@ class ReductionProblem:
 
 @dataclass(frozen=True)
 class ChainProblem(_Several):
-    """Problems solved one after the other; ``workspace`` passes results on."""
+    """Problems solved one after the other; the workspace passes results on."""
 
     problems: tuple[Problem, ...]
     roles: tuple[str, ...]
 
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem | ChainProblem
-"""What can be planned."""
 
 
 @dataclass(frozen=True)

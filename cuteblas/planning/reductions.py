@@ -24,8 +24,6 @@ from .operands import (
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem, merged
 
-__all__ = ["ReductionChoice", "plan_reduction", "reducing", "why_not_reduced"]
-
 _THREADS = 256
 _WARP = 32
 _ISSUED = 64                            # elements that are loaded and combined in a clock
@@ -115,7 +113,6 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
 
 
 def why_not_reduced(p: ReductionProblem) -> str | None:
-    """Why elements cannot be reduced in these types, or ``None`` if they can."""
     x, between, r = dtype(p.x.dtype), dtype(p.accumulator), dtype(p.r.dtype)
     if p.y and (p.y.dtype != p.x.dtype or p.op != "sum"):
         return f"products of X and Y must have one type and op='sum', got {p.op} of {p.x.dtype} by {p.y.dtype}"

@@ -59,8 +59,7 @@ def seen_from(box: Sequence[range], origin: Sequence[range]) -> tuple[slice, ...
 
 @dataclass(frozen=True)
 class Held:
-    """Where an operand or the result is: gapless ``parts`` along ``axis``; ``read`` if C is an
-    operand."""
+    """Where an operand or C is: gapless ``parts`` along ``axis``; ``read`` if C is read."""
 
     axes: tuple[str, ...]
     axis: str
@@ -74,8 +73,7 @@ class Held:
 
 
 class Piece(NamedTuple):
-    """What one shard has of a panel: the box ``inside`` it and ``within`` the panel; equal ``key``
-    for the same box."""
+    """A shard's part of a panel: the box ``inside`` it and ``within`` the panel, by ``key``."""
 
     shard: int
     device: int
@@ -129,8 +127,6 @@ class Spread:
 
 
 class Operands(NamedTuple):
-    """Where A, B and C are."""
-
     a: Held
     b: Held
     c: Held
@@ -145,8 +141,7 @@ class Cost(NamedTuple):
 
     @classmethod
     def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
-        """From the time of all and of half of the columns: two halves prepare the first operand
-        twice."""
+        """From the time of all and of half the columns: halves prepare one operand twice."""
         again = max(0.0, 2 * half - whole)
         return cls(whole, min(again / first, whole / (2 * (first + second))))
 
@@ -159,34 +154,9 @@ class Cost(NamedTuple):
 @lru_cache(maxsize=256)
 def spread(whole: Tile, held: Operands, devices: tuple[int, ...], cost: Cost,
            rate: Callable[[int, int], float], finer: int = 1, slots: int | None = None) -> Spread:
-    """Divide a product among devices so that it is expected to end first.
-
-    Parameters
-    ----------
-    whole : Tile
-        The product.
-    held : Operands
-        Where A, B and C are.
-    devices : tuple of int
-        Which may compute.
-    cost : Cost
-        The time on one of them.
-    rate : callable
-        Bytes in a second from a device to another one.
-    finer : int
-        How many times as many tiles as usual: of what has no memory otherwise.
-    slots : int, optional
-        For how many panels of each operand a device has memory at a time; for all by default.
-
-    Examples
-    --------
-    >>> held = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, range(16384)),), 4)
-    ...         for name in "abc"]
-    >>> whole, cost = Tile.whole(1, 16384, 16384, 16384), Cost(43e-3)
-    >>> found = spread(whole, Operands(*held), (0, 1), cost, lambda i, j: 390e9)
-    >>> {device: len(steps) for device, steps in found.steps.items()}
-    {0: 1, 1: 4}
-    """
+    """Divide a product among devices so that it is expected to end first."""
+    # ``rate`` is bytes in a second between devices; ``finer`` multiplies the number of tiles,
+    # where memory is short; ``slots`` is the panels of each operand that a device has room for.
     order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
         product = _Product(whole, held, tuple(order[:count]), cost, rate, slots)
@@ -219,8 +189,6 @@ def _grids(whole: Tile, count: int) -> Iterator[dict[str, int]]:
 
 @dataclass(frozen=True)
 class _Product:
-    """What is divided, among which devices."""
-
     whole: Tile
     held: Operands
     devices: tuple[int, ...]
@@ -258,7 +226,6 @@ class _Product:
                 for name, panel in zip(AXES, self.panels(tile), strict=True)}
 
     def seconds(self, tile: Tile) -> float:
-        """The time of a tile on a device that has all that it needs."""
         return self.cost.of(self.whole, tile) + _LAUNCHES
 
     def steps(self, device: int, tiles: Sequence[Tile]) -> tuple[Step, ...]:
@@ -273,8 +240,7 @@ class _Product:
 
 
 class _Course:
-    """Tiles of all devices while operands arrive and results leave: what is begun, and when it
-    ends."""
+    """Tiles of all devices, operands that arrive and results that leave, in time."""
     # A piece comes from its shard or a device that has it, over the fastest link, then from the
     # one that passed it on least: it leaves a group of devices with faster links once. Only one
     # copy at a time leaves a device by links of one rate.
@@ -418,14 +384,10 @@ def _ends(extent: int, fractions: Sequence[float]) -> list[int]:
 
 
 def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) -> tuple[Tile, ...]:
-    """The part of a device in tiles, so that it is computed while operands arrive and results
-    leave.
-
-    They are few: what an algorithm makes of the operand that they share, planes or residues, is
-    made again for each. The first one needs what is here already, or is small, since nothing is
-    computed before it is there; each of the next is as large as what arrives meanwhile; and the
-    last one is small if C leaves. Devices that need the same panels cut them in the same way.
-    """
+    """The part of a device in tiles, computed while operands arrive and results leave."""
+    # Tiles are few: what is made of the operand that they share is made again for each. The first
+    # needs what is here already, or is small; each of the next is as large as what arrives
+    # meanwhile; the last is small if C leaves. Devices with the same panels cut them alike.
     if not tile.outputs:
         return ()
     axis, own, (least, growth), leaves = way
@@ -445,8 +407,7 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
 
 
 def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[list[Tile], Tile]:
-    """What needs the device's own part of an operand, and the rest: what comes after, then
-    before."""
+    """What needs the device's own part of an operand, and what comes after it, then before."""
     for one in product.held[:2]:
         own = [part.range for part in one.parts if part.device == device]
         if one.axis == axis and len(one.parts) > len(own) == 1:

@@ -1,5 +1,4 @@
-"""The pieces, panels and order in which host arrays move through a GPU (by
-``runtime/ring.py``)."""
+"""Pieces, panels and order of host arrays that move through a GPU (by ``runtime/ring.py``)."""
 
 from __future__ import annotations
 
@@ -27,7 +26,6 @@ _LEAVES, _AGAIN = 2e-11, 7e-13  # seconds for a byte of C, and of an operand tha
 _LAUNCHED = 1e-4                # seconds of the host for a tile
 
 Box = tuple[int | slice, ...]
-"""The indices of a part of an array."""
 
 
 def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Box, int]]:
@@ -54,8 +52,7 @@ def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Bo
 
 # -- products --------------------------------------------------------------------------------------
 class Tile(NamedTuple):
-    """A part of a product, or all of it: ranges of the outermost batch axis, of rows, of columns
-    and of the sum."""
+    """Ranges of the outermost batch axis, rows, columns and the sum of a product."""
 
     batch: range
     m: range
@@ -89,38 +86,17 @@ class Tile(NamedTuple):
 
 
 def back_and_forth(strips: Sequence[Sequence[Tile]]) -> list[Tile]:
-    """Tiles of strips, of every other one from its end: what two strips need of the other operand
-    is used again where they meet."""
+    """Tiles of strips, every other one reversed, so that what meets there is used again."""
     return [tile for i, strip in enumerate(strips) for tile in strip[::-1 if i % 2 else 1]]
 
 
 @dataclass(frozen=True)
 class Extents:
-    """A product C = A B of arrays of the host, as far as it decides how it moves.
-
-    Attributes
-    ----------
-    m, n, k : int
-        Rows, columns, and the length of the sum.
-    batch, others : int
-        The extent of the outermost batch axis, and the number of products for each of its indices.
-    a_bytes, b_bytes, c_bytes : int
-        Of an element.
-    a_batch, b_batch : bool
-        Whether the operand has its own elements for each index of the outermost batch axis.
-    shared : bool
-        Whether A and B share memory, which moves once.
-    by_rows : bool
-        Whether rows of C lie together on the host.
-    may_divide_k : bool
-        Whether parts of the sum may be added up.
-    grain : int
-        Panels have a multiple of so many rows or columns, where they have more.
-    seconds : float
-        That the device is expected to compute.
-    a_kept, b_kept : bool
-        Whether the operand is on the device.
-    """
+    """A product C = A B of host arrays, as far as it decides how it moves."""
+    # ``batch`` is the outermost batch axis, ``others`` the products for each of its indices;
+    # ``*_batch``: an operand has its own elements for each. A and B that are ``shared`` move once.
+    # ``by_rows``: rows of C lie together on the host. Panels have multiples of ``grain``. Operands
+    # that are ``*_kept`` are on the device.
 
     m: int
     n: int
@@ -147,12 +123,10 @@ class Extents:
 
     @property
     def a(self) -> int:
-        """The bytes of A that move."""
         return 0 if self.a_kept else self.m * self.k * self.a_bytes * self.others * (self.batch if self.a_batch else 1)
 
     @property
     def b(self) -> int:
-        """The bytes of B that move."""
         batch = self.batch if self.b_batch else 1
         return 0 if self.shared or self.b_kept else self.n * self.k * self.b_bytes * self.others * batch
 
@@ -163,19 +137,8 @@ class Extents:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The tiles of a product in their order. The panels of A and B that a tile needs move when they
-    are needed first, some tiles ahead, and stay until the last tile that needs them has been
-    computed, or are given up for others and move again.
-
-    Attributes
-    ----------
-    tiles : tuple of Tile
-        Parts of one sum follow each other.
-    ahead : int
-        For how many tiles after the one that is computed panels are under way.
-    together : bool
-        Whether A and B, which share memory, move as a whole before the first tile.
-    """
+    """The tiles of a product; panels move some tiles ``ahead``, and stay until their last tile or
+    until given up. Parts of one sum follow each other; ``together``: A and B move as a whole."""
 
     tiles: tuple[Tile, ...]
     ahead: int
@@ -183,8 +146,7 @@ class Schedule:
 
 
 def schedule(x: Extents, limit: int) -> Schedule | None:
-    """The tiles that move the fewest bytes within a limit of device memory; ``None`` if none
-    do."""
+    """The tiles that move the fewest bytes within a limit of device memory, or ``None``."""
     # What fits is divided into panels of rows, columns or the batch, so that results come back
     # while operands arrive, with the other operand there from the beginning.
     if 2 * (x.a + x.b) + x.c <= limit:                  # some kernels want copies of their operands
@@ -217,8 +179,7 @@ def _step(x: Extents, extent: int, count: float) -> int:
 
 @lru_cache(maxsize=1024)
 def _panels(x: Extents) -> tuple[Tile, ...]:
-    """The panels of a product that fits: those for operands that move, unless the result is much
-    smaller than what does not."""
+    """The panels of a product that fits, of operands that move unless C is much smaller."""
     if x.a_kept and x.b_kept and x.batch == x.others == 1 and x.seconds:
         return _graded(x)
     if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:
@@ -266,8 +227,8 @@ def _graded(x: Extents) -> tuple[Tile, ...]:
 
 
 def _blocks(x: Extents) -> tuple[Tile, ...]:
-    """Blocks of C in the order in which what they need arrives, rows of A and columns of B in
-    turns: with panels of rows alone, nothing is computed before all of B is there."""
+    """Blocks of C as what they need arrives, rows of A and columns of B in turns."""
+    # With panels of rows alone, nothing is computed before all of B is there.
     tiles = {(i, j): tile for i, rows in enumerate(x.whole.parts("m", _step(x, x.m, _BLOCKS)))
              for j, tile in enumerate(rows.parts("n", _step(x, x.n, _BLOCKS)))}
     return tuple(tiles[at] for at in sorted(tiles, key=lambda at: (max(at), at[1], at[0])))
@@ -280,9 +241,8 @@ def _rows_pass(x: Extents, limit: int) -> Schedule | None:
 
 
 def _one_stays(x: Extents, limit: int) -> Iterator[list[Tile]]:
-    """A panel of one operand stays while the other one passes, in one direction and then in the
-    other, so that what is there at the end of a pass is used by the next one, too. The panels that
-    stay are two, since the next is on its way."""
+    """A panel of one operand stays while the other passes, there and back."""
+    # So the end of a pass is used by the next one. Two panels stay: the next is on its way.
     room, sides = int(limit * _SHARE), (("m", x.m, x.a_bytes), ("n", x.n, x.b_bytes))
     for (stay, extent, stays_bytes), (passing, other, passes_bytes) in permutations(sides):
         most = int(room / 12 / (x.k * passes_bytes))
@@ -315,8 +275,7 @@ def _sums_stay(x: Extents, limit: int) -> Iterator[list[Tile]]:
 
 
 def moved_bytes(x: Extents, tiles: Sequence[Tile]) -> int:
-    """The bytes of A and B that move if a panel is given up as soon as the next tile does not need
-    it."""
+    """The bytes of A and B, if a panel is given up as soon as the next tile does not need it."""
     total = 0
     for axis, item in (("m", x.a_bytes), ("n", x.b_bytes)):
         before = None

@@ -11,8 +11,6 @@ from typing import Any, Literal
 from .plan import Plan
 from .problem import DeviceInfo
 
-__all__ = ["CHOSEN", "Variant", "variant", "variants"]
-
 CHOSEN = "planning chooses it"
 """The source of a variant that calls without ``variant=`` run."""
 
@@ -42,7 +40,6 @@ class Variant:
 
 @cache
 def variants() -> dict[str, Variant]:
-    """All named kernels, by name."""
     found: dict[str, Variant] = {}
     for module in _MODULES:
         for v in import_module(f"{__package__}.{module}").VARIANTS:

@@ -21,8 +21,6 @@ from .problem import (
     is_measured,
 )
 
-__all__ = ["kernel_words", "plan_rows", "time_words"]
-
 _FAMILIES = {
     "gemm_simt": "fused multiply-adds",
     "gemm_batched": "fused multiply-adds, many matrices in a block",
@@ -82,7 +80,6 @@ def _device(plan: Plan) -> str:
 
 
 def time_words(plan: Plan, expected: Estimate) -> str:
-    """The expected time, what bounds it, and the floor where that does."""
     if plan.family == "nothing":
         return "none"
     least = f"no kernel takes less than {duration(expected.floor.seconds)}"

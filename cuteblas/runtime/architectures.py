@@ -1,10 +1,6 @@
-"""Which architecture a kernel is compiled for."""
-
 from __future__ import annotations
 
 from ..codegen.architectures import number_of
-
-__all__ = ["target_architecture"]
 
 
 def target_architecture(kernel_arch: str, device_arch: str) -> str:

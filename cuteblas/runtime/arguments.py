@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..codegen.kernel import Param, TensorMapSpec
     from ..planning.plan import Argument
 
-__all__ = ["SCALARS", "ArgumentBlock"]
-
 MapEncoder = Callable[[int], EncodedTensorMap]
 
 _ADDRESS = ctypes.c_uint64
@@ -116,7 +114,6 @@ class ArgumentBlock:
         return changed
 
     def forget(self) -> None:
-        """Let the next call write everything."""
         self._written = None
 
     def _read_by(self, launch: Any) -> int:
@@ -127,7 +124,6 @@ class ArgumentBlock:
         return bits
 
     def _point(self, launch: Any) -> ctypes.Array[ctypes.c_void_p]:
-        """The array of pointers to the arguments of one launch."""
         params, arguments = launch.kernel.params, launch.arguments
         if len(params) != len(arguments):
             raise ValueError(

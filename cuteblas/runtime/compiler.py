@@ -13,8 +13,6 @@ from .errors import INSTALL, CompileError, MissingDependency, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["compile", "compiler_version", "cubin_name", "is_compiled", "supported_architectures"]
-
 _OPTIONS = {"std": "c++17", "ftz": False, "prec_div": True, "prec_sqrt": True, "fma": True,
             "device_as_default_execution_space": True}
 

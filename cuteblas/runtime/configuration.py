@@ -1,13 +1,9 @@
-"""Where files of configuration are."""
-
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
 from .._cache import user_directory
-
-__all__ = ["HOST", "costs_file"]
 
 HOST = "this host"
 """The numbers of the host have this name in place of a card's."""

@@ -7,12 +7,9 @@ import warnings
 from ..planning.cost import CostError, Costs, costs_from, hosts
 from .configuration import HOST, costs_file
 
-__all__ = ["HOST", "costs_file", "host_costs", "own_costs"]
-
 
 def own_costs(device: str) -> Costs | None:
-    """The numbers measured here on such a card; ``None`` without a file or, with a warning, a bad
-    one."""
+    """The numbers measured on such a card; ``None`` without a file or, warned of, a bad one."""
     try:
         file = costs_file(device)
         costs = costs_from(file.read_text(encoding="utf-8"), str(file))
@@ -33,8 +30,7 @@ def own_costs(device: str) -> Costs | None:
 
 
 def host_costs() -> hosts.HostCosts:
-    """The numbers measured on this host; the shipped ones without a file or, with a warning, a bad
-    one."""
+    """The numbers measured on this host; the shipped ones without a file, or with a bad one."""
     try:
         file = costs_file(HOST)
         return hosts.host_costs_from(file.read_text(encoding="utf-8"), str(file))

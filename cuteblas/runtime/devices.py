@@ -18,9 +18,6 @@ from .errors import INSTALL, DriverError, MissingDependency, in_one_line, requir
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["available", "capturing", "create_context", "device_info", "is_captured",
-           "load_libraries", "require_gpu", "start_driver", "why_unavailable"]
-
 
 def why_unavailable() -> str | None:
     """Why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Each process
@@ -111,8 +108,7 @@ def load_libraries() -> None:
 
 
 def create_context() -> None:
-    """Create the first device's context, by the driver: CuPy is imported in that tenth of a
-    second."""
+    """Create the first device's context by the driver, while CuPy is imported."""
     with suppress(DriverError):
         _, get, retain = _starting_functions()
         device, context = ctypes.c_int(), ctypes.c_void_p()

@@ -10,8 +10,6 @@ from typing import Any
 
 from .errors import DriverError, check, require
 
-__all__ = ["LIBRARIES", "check_status", "driver_function"]
-
 LIBRARIES = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 

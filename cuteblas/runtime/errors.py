@@ -10,9 +10,6 @@ from typing import Any
 
 from .._forks import surviving
 
-__all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "in_one_line",
-           "require"]
-
 INSTALL = "pip install 'cuteblas[cuda13]' (or 'cuteblas[cuda12]' for a CUDA 12 driver)"
 
 _WHOLE = attrgetter("cuda.runtime")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..planning.plan import Launch, Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["Executor", "PlanRecord", "check_launch", "executor", "warmup"]
-
 _INVALID_CONTEXT = 201
 _MAX_THREADS = 1024
 _PLAIN_CALLS = 2                   # of several launches on a stream, before a graph of them is made

@@ -14,15 +14,11 @@ from .driver import driver_function
 from .errors import DriverError
 from .overlap import LaunchError
 
-__all__ = ["LaunchGraph", "graph_of"]
-
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _NON_BLOCKING, _RELAXED = 1, 2          # CUstream_flags, CUstreamCaptureMode
 
 
 class _Parameters(ctypes.Structure):
-    """``CUDA_KERNEL_NODE_PARAMS_v2``."""
-
     _fields_ = (("function", _POINTER), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("shared_bytes", ctypes.c_uint), ("parameters", _POINTER), ("extra", _POINTER),
                 ("kernel", _POINTER), ("context", _POINTER))

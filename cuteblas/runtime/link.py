@@ -14,8 +14,6 @@ import numpy as np
 
 from .errors import DriverError, require
 
-__all__ = ["Driver", "Link", "check_copy"]
-
 
 class Driver(ctypes.Structure):
     """Driver functions and their arguments for threads that are not Python's."""
@@ -55,8 +53,7 @@ def processors_in(text: str) -> set[int]:
 
 
 class Link:
-    """Copies in both directions and kernels, on three streams; all calls to CUDA, for tests to
-    replace."""
+    """Copies in both directions and kernels on three streams; tests replace it."""
 
     def __init__(self, ordinal: int):
         self.ordinal = ordinal

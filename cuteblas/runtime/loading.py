@@ -17,9 +17,6 @@ from .errors import DriverError, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["KernelRecord", "LoadedKernel", "are_compiled", "is_loaded", "load_all",
-           "load_cubin"]
-
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute
@@ -27,8 +24,7 @@ _FIRST_WITH_FUNC_LOAD = 12040
 
 
 class KernelRecord(NamedTuple):
-    """What loads a kernel of another process; ``cubin`` is its machine code's name in the
-    cache."""
+    """What loads a kernel of another process; ``cubin`` is its file's name in the cache."""
 
     name: str
     threads: int

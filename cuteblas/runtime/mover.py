@@ -19,8 +19,6 @@ from .errors import DriverError
 from .link import check_copy
 from .ring import processors
 
-__all__ = ["BUILT", "HASHED_BYTES", "SOURCE", "Mover"]
-
 SOURCE = Path(__file__).with_name("mover.cpp")
 BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "headers": (),
                          "flags": ("-O3", "-pthread")}
@@ -112,8 +110,7 @@ class _Transfer:
 
 
 class Mover:
-    """Slots and threads of one device until :meth:`close`; ``lock`` is that of the one call on the
-    link."""
+    """Slots and threads of one device until :meth:`close`; ``lock`` is the call's on the link."""
     # By default threads are three quarters of at most 16 processors, with the one that waits: more
     # wait for each other and the driver.
 
@@ -148,8 +145,7 @@ class Mover:
         return self._start(x, address, _UP, not streams, x, hashes)
 
     def hashes(self, low: int, high: int) -> np.ndarray:
-        """A keyed hash of each part, four words; different bytes meet with probability <
-        2**-120."""
+        """A keyed hash of each part, four words; others meet with probability < 2**-120."""
         found = np.empty((-(-(high - low) // HASHED_BYTES), _SUMS), np.uint64)
         transfer = _Transfer(self._library, self._mover, found)
         transfer.begin(_Array(low, 0, high - low, high - low, HASHED_BYTES, HASHED_BYTES,

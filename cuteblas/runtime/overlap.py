@@ -1,5 +1,4 @@
-"""Launches that may begin while the kernel before them runs (programmatic dependent launch,
-sm_90)."""
+"""Launches that begin while the kernel before runs (programmatic dependent launch, sm_90)."""
 
 from __future__ import annotations
 
@@ -9,9 +8,6 @@ from functools import cache
 
 from .driver import driver_function
 from .errors import require
-
-__all__ = ["OverlappingLaunch"]
-
 
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6      # CUlaunchAttributeID
 
@@ -24,8 +20,6 @@ class _Attribute(ctypes.Structure):
 
 
 class _Config(ctypes.Structure):
-    """``CUlaunchConfig``."""
-
     _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
                 ("attributes", ctypes.POINTER(_Attribute)), ("attribute_count", ctypes.c_uint))

@@ -13,8 +13,6 @@ from .._forks import BACKGROUND, forget_in_children
 from .devices import require_gpu
 from .errors import check, require
 
-__all__ = ["Holding", "Lane", "Mode", "Peers", "peers"]
-
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
 Lane = Literal["kernels", "in", "inside", "out"]
@@ -27,8 +25,7 @@ _NVLINK, _PCIE = 390e9, 25e9
 
 
 class Holding:
-    """Arrays that another device reads or writes, kept until it has: ``cudaFree`` waits for its
-    own device alone."""
+    """Arrays in use by another device, kept: ``cudaFree`` waits for its own device alone."""
 
     def __init__(self) -> None:
         self._touched = local()
@@ -39,8 +36,7 @@ class Holding:
         vars(self._touched).setdefault("arrays", []).extend(arrays)
 
     def hold(self, events: Sequence[Any]) -> None:
-        """Keep what this thread noted until events happened; if interrupted, until the next
-        call."""
+        """Keep what this thread noted until events happened, or until the next call."""
         noted = vars(self._touched)
         if events and noted.get("arrays"):
             self._held.put((events, noted["arrays"]))
@@ -66,8 +62,7 @@ def _happened(events: Sequence[Any], arrays: list[Any]) -> None:
 
 
 class Peers(Holding):
-    """All devices of this process: every call to CUDA of products over GPUs, for tests to
-    replace."""
+    """All devices of this process; all calls to CUDA of products over GPUs, for tests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +72,6 @@ class Peers(Holding):
         self._streams: dict[tuple[int, str], Any] = {}
 
     def count(self) -> int:
-        """The number of devices."""
         return self._runtime.getDeviceCount()
 
     def on(self, device: int) -> AbstractContextManager[Any]:
@@ -140,8 +134,7 @@ class Peers(Holding):
 
     def copy(self, lane: tuple[int, Lane], target: tuple[int, int], source: tuple[int, int],
              width: int, modes: Sequence[Mode]) -> None:
-        """Begin to copy runs of ``width`` bytes along at most two ``modes`` of positive
-        strides."""
+        """Begin to copy runs of ``width`` bytes along at most two ``modes``, forwards."""
         rows, depth = (*modes, (1, width, width), (1, width, width))[:2]
         box = self._driver.CUDA_MEMCPY3D_PEER()
         box.srcMemoryType = box.dstMemoryType = self._driver.CUmemorytype.CU_MEMORYTYPE_DEVICE

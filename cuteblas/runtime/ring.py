@@ -18,8 +18,6 @@ import numpy as np
 
 from ..planning.streaming import boxes
 
-__all__ = ["Ring", "processors"]
-
 SLOT_BYTES = 4 << 20
 _MOST_THREADS = 12               # with more, they wait for each other
 _PIECES = 4                      # of a transfer that is alone; the driver takes some 20 us for each
@@ -146,8 +144,7 @@ class _Workers:
 
 
 class Ring:
-    """Slots and threads of one device until :meth:`close`; ``lock`` is that of the one call on the
-    link."""
+    """Slots and threads of one device until :meth:`close`; ``lock`` is the call's on the link."""
 
     def __init__(self, link: Any, threads: int | None = None, slot_bytes: int = SLOT_BYTES):
         self.link, self.slot_bytes = link, slot_bytes

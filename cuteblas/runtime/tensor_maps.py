@@ -12,8 +12,6 @@ from .driver import check_status, driver_function
 if TYPE_CHECKING:
     from ..codegen.kernel import TensorMapSpec
 
-__all__ = ["EncodedTensorMap", "tensor_map_encoder"]
-
 _BYTES, _ALIGNMENT = 128, 64
 
 
@@ -37,8 +35,7 @@ _PROMOTION_TO_128B, _NO_INTERLEAVE, _FILL_WITH_ZEROS = 2, 0, 0
 
 @cache
 def _encoder() -> Callable[..., int]:
-    """The driver's ``cuTensorMapEncodeTiled``, to which ``cuda.bindings`` passes unaligned
-    memory."""
+    """The driver's ``cuTensorMapEncodeTiled``; ``cuda.bindings`` passes unaligned memory."""
     pointer, enum = ctypes.c_void_p, ctypes.c_int
     return driver_function("cuTensorMapEncodeTiled", pointer, enum, ctypes.c_uint32, pointer,
                            pointer, pointer, pointer, pointer, enum, enum, enum, enum)

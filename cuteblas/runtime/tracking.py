@@ -22,8 +22,6 @@ import numpy as np
 
 from .._forks import surviving
 
-__all__ = ["Hashes", "Untracked", "Watch", "why_untracked"]
-
 _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the number of the system call
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | 1        # for faults in user mode: the kernel asks for no
                                                 # privilege
@@ -163,8 +161,7 @@ class Watch:
 
     def written(self, low: int = 0, high: int = 0,
                 again: bool = False) -> list[tuple[int, int]] | None:
-        """Merged spans of 2 MiB, or pages at the ends, written since protection; ``None`` if
-        unknown."""
+        """Merged spans of 2 MiB, or pages at ends, written since protection, or ``None``."""
         # Only the bytes asked for: a device may be writing to others. ``again`` protects what was
         # written in the same step, so that no write is missed. ``None``: memory was unmapped or
         # moved, or this is a child of ``fork``.
@@ -236,8 +233,7 @@ class Watch:
 
 
 class Hashes:
-    """Hashes of parts of a region since they moved, instead of a :class:`Watch`: they see any
-    write."""
+    """Hashes of parts since they moved, in place of a :class:`Watch`; they see any write."""
 
     def __init__(self, low: int, high: int, hashes: Callable[[int, int], np.ndarray],
                  part_bytes: int):
@@ -279,7 +275,6 @@ class Hashes:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in order, those that touch each other as one."""
     merged: list[tuple[int, int]] = []
     for start, end in spans:
         merged.append((merged.pop()[0] if merged and merged[-1][1] >= start else start, end))

@@ -34,8 +34,6 @@ from ..layout import (
     size,
 )
 
-__all__ = ["NAIVE_TILED", "TUTORIAL", "TutorialConfig", "TutorialShape", "gemm_tutorial"]
-
 
 @dataclass(frozen=True)
 class TutorialShape:
@@ -78,7 +76,6 @@ class TutorialShape:
 
     @property
     def values(self) -> tuple[int, int]:
-        """Extents of what a thread owns of C."""
         return self.block[0] // size(self.compute[0]), self.block[1] // size(self.compute[1])
 
     def copy_threads(self, operand: Literal["A", "B"], unit: int | None) -> Layout:
@@ -105,8 +102,8 @@ NAIVE_TILED = TutorialShape((64, 64, 16), Layout((64, 1)), Layout((64, 1)), Layo
 
 @dataclass(frozen=True)
 class TutorialConfig:
-    """What a kernel is specialised on. ``units`` are the modes with stride 1: 0 (M of A and C, N
-    of B), 1 (K, or N of C) or ``None``; ``predicated`` extents may be ragged."""
+    """The configuration of a kernel. ``units`` are the modes with stride 1: 0 (M of A and C, N of
+    B), 1 (K, or N of C) or ``None``; ``predicated`` extents may be ragged."""
 
     a: str
     b: str

@@ -31,15 +31,13 @@ from ..layout import (
     select,
 )
 
-__all__ = ["TmaCopyConfig", "TmaTransposeConfig", "tma_copy", "tma_transpose"]
-
 _LINE, _CHUNK, _WORD = 128, 16, 4
 
 
 @dataclass(frozen=True)
 class TmaCopyConfig:
-    """What a ``tma_copy`` kernel is specialised on: bytes of an element (1, 2, 4, 8), the tile
-    along I (contiguous) and J, and at most 3 batch modes."""
+    """The configuration of a ``tma_copy`` kernel: bytes of an element (1, 2, 4, 8), the tile along
+    I (contiguous) and J, and at most 3 batch modes."""
 
     item: int
     tile: tuple[int, int]
@@ -86,8 +84,7 @@ def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
 
 @dataclass(frozen=True)
 class TmaTransposeConfig:
-    """What a ``tma_transpose`` kernel is specialised on; ``store`` is the bytes written along
-    M."""
+    """The configuration of a ``tma_transpose`` kernel; ``store`` is bytes along M."""
 
     item: int
     store: int = 16
@@ -121,8 +118,7 @@ class TmaTransposeConfig:
 
     @property
     def box(self) -> TmaBox:
-        """The tile in shared memory: lines along N, those at one place of their vectors
-        together."""
+        """The tile in shared memory: lines along N, those of one place in vectors together."""
         # Lanes of neighbouring vectors are on neighbouring lines, which the swizzle separates.
         _, vectors, line = self.tile
         return TmaBox(f"b{8 * self.item}", _swizzled(self.item,
@@ -130,7 +126,6 @@ class TmaTransposeConfig:
 
     @property
     def shared(self) -> ComposedLayout:
-        """The same tile in words."""
         vector, vectors, line = self.tile[0], self.tile[1], _LINE // self.word
         return _swizzled(self.word, Layout((vector, vectors, line), (vectors * line, line, 1)))
 

@@ -27,9 +27,6 @@ from ..layout import (
     size,
 )
 
-__all__ = ["ALONG_M", "ALONG_N", "TILE", "TutorialTransposeConfig", "padded", "swizzled",
-           "tutorial_transpose"]
-
 TILE = (32, 64)                     # rows and columns that a block moves
 ALONG_N = Layout((8, 32), (32, 1))  # threads row-major: the lanes of a warp are neighbours along N
 ALONG_M = Layout((32, 8), (1, 32))  # threads column-major: the lanes of a warp are neighbours along

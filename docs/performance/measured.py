@@ -20,23 +20,29 @@ CASES = {
     ("h200-double", "gemm"): ("float64 4096x4096x4096 NN",),
     ("h200-transpose", "transpose"): ("int8 8192x8192", "float32 8192x8192"),
 }
-KEYS = ("kernel", "ours_s", "rival_s")
-ABOUT = ("device", "cupy", "cublas")
+FUNCTIONS = {"gemm": "matmul", "transpose": "transpose"}
 
 
 def main(target: Path) -> None:
-    """Write the cases, and on what they were measured."""
-    rows, about = [], {}
+    """Write the cases, each with our seconds and CuPy's, and on what they were measured."""
+    rows, about = [], set()
     for (name, group), cases in CASES.items():
         data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
         found = {row["case"]: row for row in data["figures"][group]}
-        rows += [{"group": group, "case": case, **{key: found[case][key] for key in KEYS}}
-                 for case in cases]
-        machine = {key: data["about"][key] for key in ABOUT}
-        if about and machine != about:
-            raise ValueError(f"{name} was measured on {machine}, the others on {about}")
-        about = machine
-    target.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        for case in cases:
+            element, size, *_orders = case.split()
+            rows.append([f"{FUNCTIONS[group]} {element} {size.replace('x', ' x ')}",
+                         found[case]["ours_s"], found[case]["rival_s"]])
+        about.add(described(**data["about"]))
+    (machine,) = about
+    target.write_text(json.dumps({"about": machine, "rows": rows}, indent=1) + "\n",
+                      encoding="utf-8")
+
+
+def described(device: str, cupy: str, cublas: str, **_others: str) -> str:
+    """A machine in words."""
+    major, minor = divmod(int(cublas) // 100, 100)
+    return f"one {device}, beside CuPy {cupy.rpartition('.')[0]} (cuBLAS {major}.{minor})"
 
 
 if __name__ == "__main__":

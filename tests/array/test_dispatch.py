@@ -274,6 +274,13 @@ def test_our_functions_by_our_names_are_counted_once(function, arguments):
     assert cuteblas.stats() == {function: {"calls": {"numpy": 1}}}
 
 
+def test_our_functions_are_those_of_numpys_names():
+    ours = libraries.ours_by_numpys()
+    assert ours[np.matmul] is cuteblas.matmul and ours[np.linalg.multi_dot] is cuteblas.linalg.multi_dot
+    assert np.record not in ours and all(function.__name__ == ours[function].__name__
+                                         for function in ours)
+
+
 def test_einsum_of_the_namespace():
     x = ndarray(S)
     same(namespace.einsum("ij,kj->ik", x, x), S @ S.T)

@@ -47,7 +47,7 @@ def test_transposes_pictures_and_source(capsys):
     assert "copy: complex128 (500000, 1000000) in order 'C'" in text and "the bank of word (j, i)" in text
     assert 'extern "C" __global__' in text
     assert "the bank of word" not in explained(capsys, "512x512")
-    assert "elements of C that" in explained(capsys, "512x512", "512x512", "--picture")
+    assert "elements of C; each cell is a thread" in explained(capsys, "512x512", "512x512", "--picture")
     assert explained(capsys, "0x3", "3x4", "--picture",
                      "--source").count("nothing to do: the result has no elements") == 1
     assert "float32 (64, 1037, 1001) in order 'C'" in explained(capsys, "64x1001x1037:0,2,1")

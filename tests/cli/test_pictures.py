@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.cli import terminal
+from cuteblas.cli import demo, terminal
 from cuteblas.cli.pictures import picture
 
 
@@ -41,10 +41,11 @@ def test_every_thread_owns_blocks_of_the_tile(m, n, k, dtype):
     lines = picture(plan, plain)
     shown = sorted(t for row in tile_of(lines) for t in row)
     assert shown == list(range(tile.threads))                  # each thread's block once
-    extents = re.search(
-        r"the (\d+)x(\d+) elements of C that (\d+) threads own: .* block of (\d+)x(\d+)", lines[0]
+    extents = re.fullmatch(
+        r"(\d+) threads own (\d+) x (\d+) elements of C; each cell is a thread and its (\d+) x (\d+)",
+        lines[0]
     )
-    rows, columns, threads, height, width = map(int, extents.groups())
+    threads, rows, columns, height, width = map(int, extents.groups())
     assert rows * columns == threads * height * width and (height, width) == tile.values[::-1] and threads == tile.threads
 
 
@@ -60,8 +61,8 @@ def test_c_is_shown_as_it_is_indexed():
 @pytest.mark.parametrize("n, dtype", [(2048, "f2"), (4096, "f4")])
 def test_warpgroup_accumulators(n, dtype):
     lines = picture(product(n, n, n, dtype), plain)
-    assert "256 threads own" in lines[0] and "block of 1x2" in lines[0]
-    assert tile_of(lines)[:2] == [[0, 1, 2, 3] * 4, [4, 5, 6, 7] * 4] and lines[-1].strip() == ".."
+    assert lines[0].startswith("256 threads own") and lines[0].endswith("its 1 x 2")
+    assert tile_of(lines)[:2] == [[0, 1, 2, 3] * 4, [4, 5, 6, 7] * 4] and lines[-1].startswith("  the first 16 of ")
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "f4", "f8", "c16"])
@@ -131,8 +132,8 @@ def test_long_names_leave_room_for_their_text(monkeypatch):
                                              ("utf-8", ["  ░░", "▒▒██"])])
 def test_shades_follow_the_encoding(encoding, shown, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-    assert terminal.shaded([[0, 4], [8, 16]]) == shown
-    assert terminal.shaded([[0, 0]]) == ["    "]
+    assert demo.shaded(np.array([[0, 4], [8, 16]])) == shown
+    assert demo.shaded(np.zeros((1, 2))) == ["    "]
 
 
 def test_banks_of_the_tutorials_tiles():

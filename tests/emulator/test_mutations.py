@@ -27,9 +27,10 @@ from cuteblas.kernels.gemm.split import gemm_split
 from cuteblas.kernels.gemm.wgmma import gemm_wgmma
 from cuteblas.layout import Layout
 from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
+from cuteblas.planning.gemm.family import Choice
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.packing import plan_packed
-from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt
+from cuteblas.planning.gemm.simt import candidates, plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
 from cuteblas.planning.gemm.split import plan_guarded
 from cuteblas.planning.gemm.thin import THIN, plan_thin
@@ -191,7 +192,7 @@ def _undivided(p, tile: int, blocks: int = 1) -> Choice:
 
 def _in_turns(slices: int) -> Choice:
     """Slices of a tile of float32 with one chain."""
-    return Choice(replace(candidates("float32")[0], totals=None), slices, 192, slices)
+    return Choice(replace(candidates("float32")[0], totals=None), slices, 192, slices, turn=64)
 
 
 TRIALS: dict[str, Callable[[], Trial]] = {

@@ -32,10 +32,10 @@ from cuteblas.planning import (
     plan_copy,
     plan_reduction,
 )
-from cuteblas.planning.gemm import skinny, thin
+from cuteblas.planning.gemm import mma, skinny, thin
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
-from cuteblas.planning.gemm.mma import covered_tiles, mma_tiles, thin_tiles
+from cuteblas.planning.gemm.mma import mma_tiles, thin_tiles
 from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.outer import plan_outer
 from cuteblas.planning.gemm.simt import candidates, summing
@@ -287,8 +287,7 @@ def test_warp_level_products_with_few_columns_do_not_spill(element, tile, tmp_pa
 
 HALF = mma_atom("float16", "sm_90")
 COVERED = [*mma_tiles(HALF, H200), *(tile for depth in (64, 10**6)
-                                     for tiles in (thin_tiles, covered_tiles)
-                                     for tile in tiles(HALF, H200, depth))]
+                                     for tile in thin_tiles(HALF, H200, depth, covered=True))]
 
 
 @pytest.mark.parametrize("tile", COVERED,
@@ -299,7 +298,7 @@ def test_products_of_rows_that_begin_inside_of_words_do_not_spill(tile, tmp_path
     scalars = {"alpha": "value", "beta": "value"}
     wide = {
         "wide": (tile.m, tile.n, tile.min_blocks)
-        not in {(x.m, x.n, x.min_blocks) for x in covered_tiles(HALF, H200, 64)}
+        not in {shape[:2] + shape[-1:] for shape in mma._COVERED_SHAPES}
     }
     cases = ((rows, columns, rows, {}), (columns, columns, rows, {"batch_modes": 1}),
              (rows, rows, rows, {"batch_modes": 1}),

@@ -14,8 +14,6 @@ from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import mma as planning
 from cuteblas.planning.gemm.mma import (
     MMA,
-    covered_tiles,
-    is_thin,
     mma_tiles,
     plan_mma,
     thin_tiles,
@@ -123,13 +121,18 @@ THIN = [(dtype, tile) for dtype in OUTPUT for tile in thin_tiles(mma_atom(dtype,
                                                                  10**6)]
 
 
+def is_thin(tile):
+    """Whether a tile is for products with few columns or rows."""
+    return any(replace(x, stages=tile.stages) == tile
+               for x in thin_tiles(tile.atom, H200, 10**6, covered=True))
+
+
 @pytest.fixture
 def one_tile(monkeypatch):
     """Lets planning choose nothing but a tile."""
     def choose(tile):
         few, many = ([tile], []) if is_thin(tile) else ([], [tile])
-        monkeypatch.setattr(planning, "thin_tiles", lambda atom, device, depth: iter(few))
-        monkeypatch.setattr(planning, "covered_tiles", lambda atom, device, depth: iter(()))
+        monkeypatch.setattr(planning, "thin_tiles", lambda *_: iter(few))
         monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter(many))
 
     return choose
@@ -304,8 +307,7 @@ def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
 
 
 COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
-           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6),
-           *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
+           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6, covered=True)]
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])

@@ -33,7 +33,7 @@ def limit(k):
 
 def choose(monkeypatch, tile, slices=1, multiprocessors=132):
     """Let planning choose these, and as many blocks as there are so many multiprocessors for."""
-    monkeypatch.setattr(mma, "thin_tiles", lambda atom, device, depth: iter([tile]))
+    monkeypatch.setattr(mma, "thin_tiles", lambda *_: iter([tile]))
     monkeypatch.setattr(mma, "_thin_chunks",
                         lambda p, device, tile: [tile.k * -(-p.k // (tile.k * slices))])
     return lambda p, device: plan_planes(p, replace(device, multiprocessors=multiprocessors))

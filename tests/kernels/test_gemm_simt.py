@@ -12,7 +12,8 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from cuteblas.planning import H200, GemmProblem, Operand
 from cuteblas.planning.gemm import simt
-from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt, summing
+from cuteblas.planning.gemm.family import Choice
+from cuteblas.planning.gemm.simt import candidates, plan_simt, summing
 
 from .engines import check_product, gemm_problem, multiply, place, random
 
@@ -133,7 +134,8 @@ def lost_ones(engine, dtype, k, large, tile=None, slices=1):
     a, b = np.ones((5, k), dtype), np.ones((k, 7), dtype)
     a[:, large] = 2.0**24
     pa, pb, pc = place(a), place(b), place(np.full((5, 7), np.nan, dtype))
-    choice = None if tile is None else Choice(tile, slices, -(-k // slices), slices)
+    choice = None if tile is None else Choice(tile, slices, -(-k // slices), slices,
+                                              turn=64 * (slices > 1))
     plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=choice)
     engine.run(plan, a=pa, b=pb, c=pc)
     lost = 2**24 + k - 1 - pc.view.real.astype(float)
@@ -170,7 +172,7 @@ def test_turns_of_slices(engine, orders, k, slices):
                 for s in ((extents[0], k), (k, extents[1])))
         pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((*batch, *extents), np.nan, "f4"))
         choice = Choice(single, slices, -(-k // (64 * slices)) * 64,
-                        slices * len(a) if batch else slices)
+                        slices * len(a) if batch else slices, turn=64)
         plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=choice)
         assert "turns64" in plan.launches[0].kernel.name and "that take turns of 64" in plan.reason
         engine.run(plan, a=pa, b=pb, c=pc)

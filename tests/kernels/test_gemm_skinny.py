@@ -55,7 +55,7 @@ def stages_at_a_time(columns, slices):
         chunk = -(-stages // slices)
         count = -(-stages // chunk)
         tiles = -(-p.m // 128) * -(-p.n // columns) * int(np.prod(p.batch)) * count
-        yield skinny.Choice(columns, count, chunk * 64, tiles)
+        yield skinny.Choice(columns, count, chunk * 64, min(tiles, device.multiprocessors))
 
     return replace(skinny.SKINNY, tilings=tilings).plan
 

@@ -113,7 +113,7 @@ def test_offsets_of_64_bits(engine):
                      engine.device)
     assert "_wide" in huge.launches[0].kernel.name and "_wide" not in plan.launches[0].kernel.name
     launch = plan.launches[0]
-    wide = gemm_thin(replace(thin.config_of(problem, plan.config), wide=True))
+    wide = gemm_thin(replace(thin.config_of(problem, engine.device, plan.config), wide=True))
     assert [p.name for p in wide.params] == [p.name for p in launch.kernel.params]
     engine.run(replace(plan, launches=(replace(launch, kernel=wide),)), a=pa, b=pb, c=pc)
     check_product(pc.view, a, b, "float32")

@@ -21,6 +21,7 @@ from cuteblas.planning.gemm.skinny import plan_planes
 
 from .engines import check_product, gemm_problem, outside, place, random
 from .moves import counted
+from .test_gemm_mma import is_thin
 from .test_gemm_split import hopper
 
 DTYPES = ["float32", "float64", "complex64"]
@@ -50,9 +51,8 @@ def planner(monkeypatch):
         if family == "simt":
             monkeypatch.setattr(simt, "candidates", lambda element: (tile,))
             return plan_simt, tile.m, tile.n
-        few = tile.k == mma._thin_step(tile.atom) and mma.is_thin(tile)
-        monkeypatch.setattr(mma, "thin_tiles",
-                            lambda atom, device, depth: iter([tile] if few else []))
+        few = is_thin(tile)
+        monkeypatch.setattr(mma, "thin_tiles", lambda *_: iter([tile] if few else []))
         monkeypatch.setattr(mma, "mma_tiles", lambda atom, device: iter([] if few else [tile]))
         monkeypatch.setattr(mma, "_thin_chunks", lambda p, device, tile: [p.k])
         return (plan_mma if family == "mma" else plan_planes), tile.n, tile.m

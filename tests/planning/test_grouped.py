@@ -79,7 +79,8 @@ def test_roles_of_what_is_transposed_are_exchanged():
     rows = GemmProblem(20, 30, 40, Operand("float32", (40, 1)), Operand("float32", (1, 30)),
                        Operand("float32", (30, 1)))
     plan = group(rows, column_major(20, 30, 40))
-    assert [member.roles for member in plan.config.parts[0].members] == [("b", "a"), ("a", "b")]
+    places = [dict(member.places) for member in plan.config.parts[0].members]
+    assert [(x["A"].role, x["B"].role) for x in places] == [("b", "a"), ("a", "b")]
     table = table_of(plan, [{"a": 16, "b": 32, "c": 48}, {"a": 64, "b": 80, "c": 96}])
     part = plan.config.parts[0]
     assert table[part.entries:part.entries + 5].tolist() == [32, 16, 48, 30, 20]
@@ -92,9 +93,9 @@ def test_a_batch_is_a_row_for_each_index():
     p = replace(p, **{name: replace(getattr(p, name), batch_strides=s)
                       for name, s in steps.items()})
     members = group(p).config.parts[0].members
-    assert [dict(m.offsets).get("a", 0) for m in members] == [3200 * i for i in range(6)]
-    assert [dict(m.offsets).get("b", 0) for m in members] == [0, 4, 8] * 2
-    assert [dict(m.offsets).get("c", 0) for m in members] == [2400 * i for i in range(6)]
+    assert [dict(m.places)["A"].offset for m in members] == [3200 * i for i in range(6)]
+    assert [dict(m.places)["B"].offset for m in members] == [0, 4, 8] * 2
+    assert [dict(m.places)["C"].offset for m in members] == [2400 * i for i in range(6)]
     assert {m.problem.a.alignment for m in members} == {16} and [m.problem.b.alignment
                                                                  for m in members] == [16, 4, 8] * 2
 

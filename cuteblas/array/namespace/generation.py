@@ -30,8 +30,7 @@ def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Fun
 
 
 def _function(name: str, parameters: str, part: str, module: str) -> Func:
-    """A function with exactly these parameters, so that Python itself checks calls; it passes on
-    what is not the default."""
+    """A function with exactly these parameters, which passes on what is not the default."""
     def answer(given: dict[str, Any]) -> Any:
         positional = given[by_place[0]] if variadic else tuple(map(given.__getitem__, by_place))
         named = {key: given[key] for key, default in defaults.items() if given[key] is not default}
@@ -77,8 +76,6 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
 
 
 class _FloatInfo:
-    """What ``numpy.finfo`` says, with numbers of Python."""
-
     __slots__ = ("_info",)
 
     def __init__(self, info: np.finfo):
@@ -94,5 +91,4 @@ class _FloatInfo:
 
 @cache
 def _compatible(library: str, part: str) -> Any:
-    """The namespace of array-api-compat for NumPy or CuPy."""
     return import_module(f"array_api_compat.{library}" + (f".{part}" if part else ""))

@@ -31,8 +31,7 @@ class _OnCopies(NamedTuple):
     ticks: tuple[Callable[[], Any], ...]
 
     def __call__(self, arrays: Sequence[np.ndarray], out: np.ndarray | None) -> np.ndarray | None:
-        """The product of operands like those before; ``None`` if one has no copy, or was
-        written."""
+        """The product of operands like those; ``None`` if one has no copy, or was written."""
         call, few, home = self.call, host_cuda.FEW_BYTES, host_cuda.current_home()
         # a handler of signals, while another product has the pinned memory
         if self.lock._is_owned() or home is not self.home or recorded.get(self.key) is not call or (
@@ -80,8 +79,7 @@ class _OnCopies(NamedTuple):
 
 def replayed(function: str, note: Sequence[Any], arrays: Sequence[np.ndarray], result: np.ndarray,
              is_new: bool) -> _OnCopies | None:
-    """What replays a product that ``straight`` has noted; ``None`` if its kernel is not
-    recorded."""
+    """What replays a product that ``straight`` noted; ``None`` if its kernel is unknown."""
     # ``note`` has the ring, the head of the replay, and operands and result on the device.
     ring, *given = note
     key: Any = key_of_call(*given)

@@ -32,8 +32,7 @@ _fill_in: Any = getattr(_BARE, "_init", None)
 
 def _by_parts(shape: tuple[int, ...], dtype: np.dtype, memory: Any, strides: tuple[int, ...] | None,
               order: str) -> Any:
-    """``cupy.ndarray(shape, dtype, memory, strides, order)``, by the two calls that it comes
-    to."""
+    """``cupy.ndarray(shape, dtype, memory, strides, order)``, by the two calls in it."""
     made = _new(NDARRAY)
     _fill_in(made, shape, dtype, memory, strides, order)
     return made
@@ -104,7 +103,6 @@ def replay(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[Any
 
 
 def forget() -> None:
-    """Let every call be planned again."""
     recorded.clear()
     _not_kept.clear()
 
@@ -129,8 +127,7 @@ def _kept_call(key: tuple, head: Hashable, inputs: Sequence[Any], out: Any) -> R
 
 def record(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, result: Any,
            roles: Sequence[str], scalars: bool) -> None:
-    """Let :func:`replay` answer calls like one that has run, if its steps are known; keep it on
-    disk."""
+    """Let :func:`replay` answer such calls, if their steps are known, and keep them on disk."""
     # ``roles`` are what each input and, last, the result is to a plan; a call of several steps has
     # no ``scalars``.
     if {type(x) for x in (*inputs, result)} != {cupy.ndarray} or not (

@@ -51,8 +51,7 @@ def _key(function: str, products: Sequence[Replayable]) -> tuple | None:
 
 
 def replay_group(function: str, products: Sequence[Replayable]) -> list[Any] | None:
-    """The results of a group if one like it was recorded, and no result may overlap; else
-    ``None``."""
+    """The results of a group if one like it was recorded, without overlaps; else ``None``."""
     try:
         key = _key(function, products)
         found = None if key is None else recorded.get(key)

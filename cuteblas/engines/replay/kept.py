@@ -68,8 +68,7 @@ def _version(package: str) -> str | None:
 
 @cache
 def fingerprint(ordinal: int) -> str | None:
-    """All that decides how calls on a device are launched besides the call; ``None`` if
-    unknown."""
+    """All that decides how calls on a device are launched but the call; ``None`` if unknown."""
     if os.environ.get("CUTEBLAS_KEEP_CALLS") == "0" or (files := _files()) is None:
         return None
     try:
@@ -194,7 +193,6 @@ def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
 
 
 def _numbers(pick: Any) -> list[int]:
-    """Which elements something picks."""
     return [x.start if isinstance(x, slice) else x for x in pick.__reduce__()[1]]
 
 

@@ -25,8 +25,6 @@ Launcher = Callable[[tuple[int, ...], int], Any]
 
 
 class Place(NamedTuple):
-    """An array without its address."""
-
     number: int
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -53,8 +51,6 @@ class Placed:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of CuPy on some places."""
-
     function: Callable[..., Any]
     places: tuple[Place, ...]
     device: int
@@ -65,8 +61,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """The steps of a call, launched as a plan is; intermediate results are at ``offsets`` of one
-    allocation."""
+    """The steps of a call, launched as a plan; intermediate results share an allocation."""
 
     steps: tuple[Launcher, ...]
     offsets: tuple[int, ...]
@@ -85,8 +80,7 @@ class Program:
 
 def as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any,
               roles: Sequence[str]) -> tuple[Any, Any] | None:
-    """The launcher of a call of one step, and what picks its addresses; ``None`` if an array was
-    made."""
+    """The launcher of a call of one step, and what picks addresses; ``None`` with new arrays."""
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
         return None
     named, wanted = dict(zip(roles, (*inputs, result), strict=True)), plan.problem.roles

@@ -23,8 +23,6 @@ Compute = Callable[[Sequence[Any], Any, tuple[Any, ...]], Any]
 
 
 class Computed(NamedTuple):
-    """A call that NumPy has computed."""
-
     compute: Callable[..., Any]
     tick: Callable[[], int]
     few: bool                           # whether it is too small for a GPU

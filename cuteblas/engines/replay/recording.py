@@ -102,7 +102,6 @@ class Recorded(NamedTuple):
 
 
 def ticks_of(counted: Sequence[Sequence[str]]) -> Callable[[], Any]:
-    """A function that advances the counters of a call once more."""
     ticks = tuple(tally(*each).tick for each in counted)
     return ticks[0] if len(ticks) == 1 else lambda: [tick() for tick in ticks]
 

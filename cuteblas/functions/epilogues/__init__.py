@@ -1,5 +1,4 @@
-"""Epilogues: Python functions of a product's sums, traced for kernels and run as they are by
-NumPy."""
+"""Epilogues: Python functions of a product's sums, traced for kernels and run as such by NumPy."""
 
 from .epilogue import Bound, Epilogue, epilogue
 from .resolution import Resolved, as_bound, evaluate, resolve

@@ -23,13 +23,10 @@ from ...engines.dispatch import ByName
 from .epilogue import Epilogue
 from .tracing import ARRAY_FUNCTIONS
 
-__all__ = ["unchanged_since"]
-
 _IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(...), range})
 _PURE = frozenset({"abs", "bool", "complex", "dict", "divmod", "enumerate", "float", "int",
                    "isinstance", "len", "list", "map", "max", "min", "pow", "range", "reversed",
                    "round", "sum", "tuple", "zip", "TypeError", "ValueError"})
-"""Builtins that depend on their arguments alone."""
 _PURE_OF_NUMPY = frozenset({*ARRAY_FUNCTIONS, np.finfo, np.iinfo, np.dtype, np.result_type,
                             np.promote_types, np.can_cast, np.issubdtype, np.isscalar, np.ndim,
                             np.shape, np.size, np.asarray, np.array, np.prod, np.ndarray})
@@ -49,15 +46,12 @@ class _Opaque(Exception):
 
 
 class _Captures:
-    """Everything that a function and its helpers read, and what it is now."""
-
     def __init__(self) -> None:
         # an object, an expression of it, and its value
         self.checks: list[tuple[Any, str, Any]] = []
         self._seen: list[Any] = []
 
     def gather(self, function: FunctionType) -> None:
-        """Note what a function reads, and what those that it calls read."""
         if _is_own(function) or any(x is function for x in self._seen):
             return
         self._seen.append(function)
@@ -194,8 +188,7 @@ def _is_pure(value: Any) -> bool:
 
 # -- what a function's code reads ------------------------------------------------------------------
 _Read = tuple[str, bool, tuple[str, ...]]
-"""A name, whether an enclosing function has it, and the attributes that are taken of it at
-once."""
+"""A name, whether an enclosing function has it, and its attributes that are taken at once."""
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS",
@@ -205,7 +198,6 @@ _NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_B
 
 @lru_cache(maxsize=1024)
 def _reads(code: CodeType) -> tuple[_Read, ...]:
-    """The names that a function and its inner functions read."""
     return tuple(dict.fromkeys(_walk(code)))
 
 

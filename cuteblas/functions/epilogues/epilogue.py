@@ -16,9 +16,6 @@ from ...engines.dispatch import ByName, Carrier, Func, kind_of
 from ...engines.memory import Ints
 from .tracing import Input, Reduction, Traced
 
-__all__ = ["COMPUTED", "Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number",
-           "widened"]
-
 COMPUTED = frozenset("?bBhHiIlLqQfdFD")
 """Element types of NumPy arrays that epilogues compute with as they are."""
 _new = object.__new__
@@ -341,7 +338,6 @@ def widened(x: Any) -> Any:
 
 def check_shape(epilogue: Epilogue, name: str, given: Ints,
                 shape: Ints) -> None:
-    """Refuse an operand that does not broadcast over a result as in NumPy."""
     extra = len(shape) - len(given)
     if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(given, shape[extra:],
                                                                   strict=True)):

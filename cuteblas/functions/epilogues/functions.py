@@ -12,8 +12,6 @@ from ...engines.dispatch import kind_of, own_call
 from .epilogue import widened
 from .tracing import Traced, of_name
 
-__all__ = ["erf", "logistic"]
-
 
 def erf(x: Any) -> Any:
     """The error function: SciPy's on NumPy arrays, or Python's without SciPy; that of
@@ -53,7 +51,6 @@ def logistic(x: Any) -> Any:
 
 
 def _floating(x: Any) -> Any:
-    """Half precision as float32, integers as float64."""
     x = float(x) if isinstance(x, int) else widened(x)
     return x.astype(np.float64) if hasattr(x, "dtype") and x.dtype.kind in "biu" else x
 

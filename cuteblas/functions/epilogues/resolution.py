@@ -1,5 +1,5 @@
-"""From an epilogue with operands to what a kernel computes (:func:`resolve`) or NumPy
-(:func:`evaluate`)."""
+"""From an epilogue with operands to what a kernel (:func:`resolve`) or NumPy (:func:`evaluate`)
+computes with them, checked."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from .epilogue import Bound, Epilogue, check_shape, is_choice, widened
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 from .tracing import check_integer
 
-__all__ = ["Resolved", "as_bound", "evaluate", "resolve"]
-
 
 class Resolved(NamedTuple):
-    """A checked epilogue: its trace, its operands as views of shape (..., m, n), and its
-    numbers."""
+    """A checked epilogue: trace, operands as views of shape (..., m, n), and numbers."""
 
     trace: Trace
     operands: tuple[tuple[str, Any], ...]
@@ -30,8 +27,7 @@ class Resolved(NamedTuple):
 
 
 def as_bound(epilogue: Any) -> Bound:
-    """An epilogue with operands, one that needs none, or the name of a predefined one as a
-    ``Bound``."""
+    """The ``Bound`` of an epilogue with operands, of one without any, or of a predefined name."""
     if isinstance(epilogue, Bound):
         return epilogue
     if isinstance(epilogue, str):

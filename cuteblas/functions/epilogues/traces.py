@@ -28,8 +28,6 @@ from .tracing import (
     value_type,
 )
 
-__all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
-
 _MOST_TRACES = 256                      # of one epilogue, in one state of what it reads
 _RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
 
@@ -143,8 +141,7 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
 
 # -- what a function is called with ----------------------------------------------------------------
 def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
-    """``acc``, ``c``, ``alpha``, ``beta`` that the function names; the others are already applied
-    to ``acc``."""
+    """Those of ``acc``, ``c``, ``alpha``, ``beta`` that are named; ``acc`` includes the others."""
     named, sums = epilogue.parameters, np.dtype(key.accumulator)
     c_type = np.dtype(element(key.output).computed) if key.output else sums
     acc, alpha, beta = (traced_leaf(name, sums, full=name == "acc")
@@ -223,8 +220,7 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
 
 def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node,
                auxiliary: ByName) -> Trace:
-    """The trace of the values that a function returned: their types, and memory for what is
-    reduced."""
+    """The trace of what a function returned: types, and memory for what is reduced."""
     given = dict(key.outputs)
 
     def type_of_array(name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:

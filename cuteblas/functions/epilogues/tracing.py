@@ -17,9 +17,6 @@ from ..._dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
 from ...engines.dispatch import ByName, Func
 
-__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast",
-           "check_integer", "constant", "of_name", "stored_as", "traced_leaf", "value_type"]
-
 # what a kernel can reasonably hold; recursive readers of a graph cope with it
 _MOST_OPERATIONS = 500
 _DEFAULTS: dict[type, np.dtype] = {bool: np.dtype(bool), int: np.dtype(np.int64),
@@ -35,7 +32,6 @@ _SPECIAL = frozenset({"erf", "sigmoid"})                      # functions that N
 
 
 def value_type(dtype: np.dtype) -> str:
-    """The name of the type in which kernels compute with values of a type."""
     row = element_of(dtype)
     return dtype.name if row is None else row.computed
 
@@ -247,7 +243,6 @@ class Reduction(_Opaque):
     @classmethod
     def of(cls, source: Traced | str, op: str, axis: Any, others: ByName,
            axes: tuple[int, ...] = (-1, -2)) -> Reduction:
-        """A reduction, checked."""
         for name, value in others.items():
             if value not in (None, False):
                 raise TypeError(
@@ -301,7 +296,6 @@ def traced_leaf(op: str, dtype: np.dtype, name: str = "", *, weak: type | None =
 
 
 def check_integer(value: Any, kind: np.dtype) -> None:
-    """Refuse a Python integer that a type does not hold, as NumPy does."""
     info = np.iinfo(kind)
     if not info.min <= value <= info.max:
         raise OverflowError(f"Python integer {value} out of bounds for {kind}")
@@ -338,7 +332,6 @@ def as_traced(x: Any) -> Traced:
 
 
 def _stand_in(x: Any) -> Any:
-    """An array or a number of the type of a value."""
     return x if not isinstance(x, Traced) else x.weak(1) if x.weak else np.ones((1, 1), x.kind)
 
 
@@ -366,8 +359,7 @@ def _refuse_complex(what: str) -> NoReturn:
 
 
 def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
-    """Whether NumPy's ``same_kind`` lets values of a type be stored as another, also of our
-    types."""
+    """Whether NumPy's ``same_kind`` lets a type be stored as another, also of our types."""
     first, second = (np.dtype(np.float16) if (row := element_of(d)) and row.is_stored else d
                      for d in (dtype, target))
     return np.can_cast(first, second, "same_kind")
@@ -587,4 +579,3 @@ ARRAY_FUNCTIONS: dict[Any, Func] = {np.where: _where, np.clip: _clip,
                                                   np.iscomplexobj: lambda x: x.kind.kind == "c",
                                                   np.isrealobj: lambda x: x.kind.kind != "c",
                                                   **_REDUCTIONS,}
-"""Functions of NumPy that are not ufuncs, and what they make of values."""

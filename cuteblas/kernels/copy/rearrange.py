@@ -30,8 +30,6 @@ from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, 
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum, select
 from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, split_words
 
-__all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
-
 _WORD = 4              # bytes: of what is copied to shared memory without registers, at least, and
                        # of the words of shared memory that are cut to those of global memory
 
@@ -54,7 +52,6 @@ class BoxSide:
 
     @property
     def run_modes(self) -> tuple[int, ...]:
-        """Modes of a run, the smallest stride first."""
         return self.order[:self.run]
 
     @property
@@ -67,8 +64,7 @@ class BoxSide:
         return -(-(prod(box[q] for q in self.run_modes) + before) // self.word)
 
     def whole(self, box: tuple[int, ...], held: tuple[int, ...]) -> bool:
-        """Whether words of memory are words of shared memory too, for a box with strides
-        ``held``."""
+        """Whether words of memory are words of shared memory too, for strides ``held``."""
         stride = 1
         for n, q in enumerate(self.run_modes):
             if self.word == 1 or held[q] != stride:
@@ -92,8 +88,8 @@ class BoxSide:
 
 @dataclass(frozen=True)
 class RearrangeConfig:
-    """What a kernel that moves boxes is specialised on. ``item`` is in bytes; ``cut`` are the
-    modes of which a box is a part, ``partial`` those of them with smaller last boxes; ``held`` are
+    """The configuration of a kernel that moves boxes. ``item`` is in bytes; ``cut`` are the modes
+    of which a box is a part, ``partial`` those of them with smaller last boxes; ``held`` are
     strides in shared memory. ``raster`` is the order of boxes, fastest first, with -1 for the next
     of the ``modes`` batch modes. ``wide`` offsets have 64 bits."""
 
@@ -142,7 +138,6 @@ class RearrangeConfig:
 
     @property
     def shared(self) -> Layout:
-        """The place of an element of a box in shared memory."""
         return Layout(self.box, self.held)
 
     @property
@@ -166,8 +161,6 @@ def _digit(n: int) -> str:
 
 
 class _Word(NamedTuple):
-    """A word of a box that a thread moves."""
-
     memory: Tensor
     shared: tuple[Element, ...]
     exists: Condition
@@ -196,8 +189,7 @@ class _Side:
         self.words_of_lane = -(-side.words(config.item, config.box) // side.lanes)
 
     def enter(self, box: IntLike, limits: dict[int, IntLike]) -> None:
-        """Begin with the box whose first element is given; ``limits`` are extents along partial
-        modes."""
+        """Begin with the box at this first element; ``limits`` are of partial modes."""
         k, side, run = self._k, self.side, self._run
         self._box, self._limits = box, limits
         self.length: IntLike = self._longest
@@ -221,13 +213,11 @@ class _Side:
         return _Row(in_memory, in_shared, all_of(exists, row < self.count, *partial))
 
     def rows(self) -> Iterator[_Row]:
-        """The runs of which this thread moves words."""
         for r in range(-(-self.count // self.side.rows)):
             yield self.row(self._row + r * self.side.rows, str(r), self._busy)
 
     def words(self, shared: Tensor) -> Iterator[_Word]:
-        """This thread's words, counted from the start of a run or the multiple of ``grain`` before
-        it."""
+        """This thread's words, counted from a run's start or the ``grain`` before it."""
         k, side, name, item = self._k, self.side, self.name, self._config.item
         indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
         firsts = [k.let(f"{name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
@@ -269,8 +259,7 @@ def _flat(x: Any) -> tuple[Any, ...]:
 
 @cache
 def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` or ``copy``: ``D[modes, batch] = S[modes, batch]``, a box a
-    block."""
+    """Generate ``D[modes, batch] = S[modes, batch]``, a box for each block."""
     item, element = config.item, f"b{8 * config.item}"
     k = KernelBuilder(
         config.name,
@@ -380,8 +369,7 @@ def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tens
 
 def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor,
               border: int) -> None:
-    """Write runs that begin anywhere, each word cut from the two of shared memory that cover
-    it."""
+    """Write runs that begin anywhere, each word cut from the two that cover it."""
     # Words are counted from the multiple of ``border`` elements at or before the run's start.
     k.comment("Out, by the words of memory that are whole")
     word, lanes, length = config.target.word, config.target.lanes, target.length

@@ -37,9 +37,6 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel",
-           "short_rows_kernel"]
-
 _WORD, _VECTOR, _SECTOR, _LINE = 4, 16, 32, 128
 
 
@@ -62,12 +59,10 @@ class PieceConfig:
 
     @property
     def packed(self) -> int:
-        """Elements of a word."""
         return self.word // self.item
 
     @property
     def vector(self) -> int:
-        """Elements of a vector."""
         return _VECTOR // self.item
 
     def typical(self, longest: int) -> int:
@@ -75,8 +70,7 @@ class PieceConfig:
         return max(1, (longest // 2**self.twos - 1) | 1) * 2**self.twos
 
     def swizzle(self, element: int) -> Swizzle:
-        """How elements of so many bytes are permuted in shared memory: words of a line by its
-        number."""
+        """How elements are permuted in shared memory: words of a line by its number."""
         words = (_LINE // self.word).bit_length() - 1
         return Swizzle(min(self.twos, words), (self.word // element).bit_length() - 1, words)
 
@@ -114,13 +108,11 @@ class FromShortRowsConfig(PieceConfig):
 
     @property
     def tile(self) -> Pair:
-        """The longest row of the source, and rows that a block moves: whole sectors of the
-        target."""
+        """The longest source row, and rows that a block moves: whole target sectors."""
         return self.threads[1] * self.words[1], self.threads[0] * self.words[0] * self.packed
 
     @property
     def border(self) -> int:
-        """Elements of a sector."""
         return _SECTOR // self.item
 
     @property
@@ -165,8 +157,7 @@ class _Piece:
 
 def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
               short: str) -> tuple[Tensor, Tensor, IntLike]:
-    """The source and target of a block, one with short rows, and its place along the other
-    mode."""
+    """A block's source and target, one with short rows, and its place along the other mode."""
     element, (tile_j, tile_i) = f"b{8 * config.item}", config.tile
     long, longest, tile = ("j", tile_i, tile_j) if short == "i" else ("i", tile_j, tile_i)
     dense: tuple[int | str, int | str] = ("i", 1) if short == "i" else (1, "j")
@@ -218,8 +209,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
 
     def rows(unroll: bool = True) -> Iterator[tuple[IntLike, IntLike,
                                                     Callable[[IntLike], Element]]]:
-        """A thread's rows: the number among them, the row, and its elements in shared memory by
-        column."""
+        """A thread's rows: their number, the row, and its elements in shared memory by column."""
         if last > 0:
             with k.loop("n", last, unroll=unroll) as n:
                 row = tScS((0, 0), 0, n)[1]

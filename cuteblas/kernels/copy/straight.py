@@ -33,14 +33,12 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["CopyConfig", "copy_kernel"]
-
 _WORD, _VECTOR = 4, 16                # bytes
 
 
 @dataclass(frozen=True)
 class CopyConfig:
-    """What a ``copy`` kernel is specialised on. ``word`` is the bytes that extents and strides
+    """The configuration of a ``copy`` kernel. ``word`` is the bytes that extents and strides
     count: a vector, or an element where rows begin ``anywhere``; ``tile`` is in words, or vectors
     of 16 bytes. ``src_unit`` and ``dst_unit``: mode I has stride 1. A ``paired`` kernel makes two
     copies."""
@@ -75,7 +73,6 @@ class CopyConfig:
 
     @property
     def vector(self) -> int:
-        """Words that a thread writes at once."""
         return _VECTOR // self.word if self.anywhere else 1
 
 

@@ -52,8 +52,6 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["TransposeConfig", "transpose_kernel"]
-
 _WORD, _VECTOR, _LINE = 4, 16, 128  # bytes
 _WIDE = 32                          # columns from which on tiles of words that begin anywhere are
                                     # read at multiples of a stride
@@ -61,8 +59,8 @@ _WIDE = 32                          # columns from which on tiles of words that 
 
 @dataclass(frozen=True)
 class TransposeConfig:
-    """What a ``transpose`` kernel is specialised on. ``item``, ``word``, ``load`` and ``store``
-    are in bytes: an element, a word of shared memory, vectors read along J and written along I;
+    """The configuration of a ``transpose`` kernel. ``item``, ``word``, ``load`` and ``store`` are
+    in bytes: an element, a word of shared memory, vectors read along J and written along I;
     ``tile`` is (J, I). ``group`` tiles along J run together (0: all); in strips of one tile,
     ``inner`` batch indices share a strip. ``in_place`` exchanges pairs of tiles. ``cut``: where
     rows begin anywhere, they are cut at multiples of so many bytes."""
@@ -104,7 +102,6 @@ class TransposeConfig:
 
     @property
     def packed(self) -> int:
-        """Elements along I in one word."""
         return self.word // self.item
 
     @property
@@ -239,7 +236,6 @@ def _operands(k: KernelBuilder, config: TransposeConfig,
 
 def _held(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
           name: str) -> tuple[Tensor, Tensor]:
-    """A tile in shared memory, by words and by elements."""
     words = k.shared(f"s{name}", tile.word, config.shared)
     if not config.cut:
         return words, words
@@ -321,8 +317,7 @@ class TransposedTile:
         self.passes = self.writer.passes(self.written, f"words written by {config.name}")
 
     def rows_in(self, k: KernelBuilder, moved: _Moved) -> Tensor:
-        """Read what exists of a tile (words along J, I) to registers ((words, packed),
-        rest...)."""
+        """Read a tile's words (along J, I) that exist to registers ((words, packed), rest...)."""
         corner, name = (moved.corner[0] // self.scale, moved.corner[1]), moved.name
 
         def mine(matrix: Tensor) -> Tensor:
@@ -473,8 +468,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     unit = config.store // config.item if config.halo else border
 
     def sectors(which: IntLike, name: str = "") -> tuple[IntLike, IntLike, IntLike, IntLike]:
-        """Where a column's first sector begins, where its whole part begins and ends, and its
-        end."""
+        """A column's first sector, begin and end of its whole part, and end."""
         later = k.let(f"later{name}", (-column_begin(which)) % border)
         stop = minimum(end, later + config.tile[1]) if config.halo else end
         first = later + starts * (border - later + later % unit) if config.halo else later

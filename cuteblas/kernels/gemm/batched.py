@@ -52,10 +52,7 @@ from ...layout.symbolic import Condition, IntLike, all_of, minimum
 from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
-__all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
-
 Box = tuple[int, int, int]
-"""Rows, columns and matrices."""
 
 MATRICES = 2
 """The mode of a box that counts matrices, after rows and columns."""
@@ -96,13 +93,11 @@ class BatchedTile:
         return False, gcd(run, most, y, each, extent) if x == 1 else 1
 
     def stored(self, extents: Box, held: Box, item: int) -> int:
-        """Sums that a thread stores at once."""
         return gcd(self.run[1], max(1, 16 // item), held[0], held[2],
                    extents[1]) if held[1] == 1 else 1
 
     @property
     def multiplying(self) -> int:
-        """Threads that multiply."""
         return prod(self.across) * self.depth * self.matrices // max(1, self.whole)
 
     def __str__(self) -> str:
@@ -139,7 +134,6 @@ class BatchedSide:
 
     @property
     def matrix(self) -> int:
-        """Elements of one matrix."""
         return prod(self.box[q] for q in self.order if q != MATRICES)
 
     @property
@@ -150,16 +144,14 @@ class BatchedSide:
         return next((i for i, same in enumerate(dense) if not same), self.run)
 
     def shared(self, vectors: int) -> Layout:
-        """The place of (row, column, matrix) in shared memory, the last mode as long as
-        ``vectors`` need."""
+        """The place of (row, column, matrix) in shared memory, with room for ``vectors``."""
         shape = [extent if q in self.order else 1 for q, extent in enumerate(self.box)]
         inner = prod(self.box[q] for q in self.order[:-1])
         shape[self.order[-1]] = -(-vectors * self.width // inner)
         return Layout(tuple(shape), self.held)
 
     def declared(self, name: str, element: str, written: bool) -> TensorParam:
-        """The operand as a parameter: elements of a span, or rows, columns and perhaps
-        matrices."""
+        """The operand as a parameter: a span, or rows, columns and perhaps matrices."""
         if self.packed:
             return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
         modes = ("row", "column", "matrix")[:2 + self.inside]
@@ -175,7 +167,7 @@ class BatchedSide:
 
 @dataclass(frozen=True)
 class BatchedConfig(EpilogueConfig):
-    """What a ``gemm_batched`` kernel is specialised on beside its epilogue; ``extents`` are (M, N,
+    """The configuration of a ``gemm_batched`` kernel beside its epilogue; ``extents`` are (M, N,
     K), and ``multiple`` divides the number of matrices."""
 
     element: str
@@ -225,8 +217,7 @@ class _Operand:
         self.shared_layout = side.shared(self.passes * threads)
 
     def vectors_of(self, tensor: Tensor, own: bool = True) -> Tensor:
-        """A tensor (row, column, matrix) as (width, vector); the operand's ``own`` go across
-        modes."""
+        """A tensor (row, column, matrix) as (width, vector); ``own`` vectors go across modes."""
         joined, width = self.side.joined if own else 0, self.side.width
 
         def by_vector(layout: Layout) -> Layout:
@@ -256,8 +247,7 @@ class _Operand:
         return local_tile(span, (self.side.width,), (_,))
 
     def shared(self, name: str, element: str, *, parts: int = 1, over: str | None = None) -> Tensor:
-        """Shared memory for it, with room for what threads write beyond its end in their last
-        pass."""
+        """Shared memory for it, with room for writes beyond its end in a last pass."""
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
         last = vectors * self.side.width - 1
         each = select(self.shared_layout, *self.side.order)(last) + 1
@@ -305,8 +295,7 @@ class _Operand:
 
 
 class _Parked:
-    """Sums in shared memory, in the order of C: a thread's run is loaded with all parts of K
-    added."""
+    """Sums in shared memory, in the order of C; a run is loaded with all parts of K."""
 
     def __init__(self, k: KernelBuilder, parts: list[Tensor],
                  exists: Callable[[IntLike], Condition]):
@@ -332,8 +321,7 @@ class _Parked:
 
 
 class _Divided:
-    """Products of threads with a part of a matrix of C each: runs along M and N, in turns along
-    K."""
+    """Products of threads with a part of a matrix of C: runs along M and N, turns along K."""
 
     def __init__(self, k: KernelBuilder, config: BatchedConfig):
         self._k, self._config, tile = k, config, config.tile
@@ -435,7 +423,6 @@ class _Whole:
         return rows, columns, self._config.tile.whole
 
     def _layout(self, side: BatchedSide) -> Layout:
-        """Registers (row, column, matrix) for a span."""
         strides = packed_strides(self._box(side), side.order)
         return Layout(self._box(side), tuple(strides.get(q, 0) for q in range(3)))
 

@@ -25,12 +25,10 @@ from ..epilogue import Epilogue, EpilogueConfig, OutputTile, OutputTriangle, Pie
 from ..guard import gate_tag
 from .triangle import tiles_of_c
 
-__all__ = ["GemmBlock", "GemmConfig", "builder"]
-
 
 @dataclass(frozen=True)
 class GemmConfig(EpilogueConfig):
-    """What such a kernel is specialised on, beside its epilogue. With ``split_k`` the last batch
+    """The configuration of such a kernel, beside its epilogue. With ``split_k`` the last batch
     mode walks over slices of K, ``chunk`` deep or in turns of ``turn`` elements. ``aligned``: the
     tile divides M, N and K, without predicates. ``modes`` are nested in M, N and K: more than one
     for a contraction, where ``a``, ``b`` and ``c`` speak of the first. ``gate`` is the verdict
@@ -188,8 +186,7 @@ class GemmBlock:
         return self.k.let("k_tiles", ceil_div(self.extents["k"], self._tile[2]))
 
     def guard(self, name: str, modes: str, partition: Partition) -> Guard | None:
-        """The predicate of a part of A ("mk"), B ("nk") or C ("mn"); ``None`` if it always
-        holds."""
+        """The predicate of a part of A ("mk"), B ("nk") or C ("mn"); ``None`` if always true."""
         if self.config.aligned:
             return None
         return Guard(self.coordinates(name, modes, partition),

@@ -7,8 +7,6 @@ from functools import cache
 from ...codegen import GeneratedKernel, KernelBuilder
 from ..common import clear
 
-__all__ = ["clear_words"]
-
 _THREADS = 32                       # there is room for one warp next to a block of any other kernel
 
 

@@ -9,8 +9,6 @@ from ...layout import Tensor, local_tile, size
 from ...layout.symbolic import IntLike, equal, select
 from ..common import GROUP
 
-__all__ = ["ALONE", "Cluster", "Place"]
-
 
 @dataclass(frozen=True)
 class Cluster:
@@ -50,16 +48,14 @@ class Place:
             self.m, self.n = k.let("rank_m", rank % cluster.m), k.let("rank_n", rank // cluster.m)
 
     def part(self, operand: int, box: TmaBox, tile: Tensor) -> Tensor:
-        """The part that this block loads of a tile (MN, K) of A (0) or B (1): of its rows, or else
-        of K."""
+        """This block's part of a tile (MN, K) of A (0) or B (1): of its rows, or else of K."""
         rows, deep = (size(mode) for mode in box.layout.shape)
         part = (self.n, self.m)[operand]
         return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile, 0)
                           else (0, part))
 
     def receivers(self, operand: int) -> IntLike | None:
-        """Bits of the ranks that share tiles of A (0) or B (1) with this block; ``None`` if none
-        do."""
+        """Bits of the ranks that share tiles of A (0) or B (1) with this block, or ``None``."""
         c = self._cluster
         count, step, at = (c.n, c.m, self.m) if operand == 0 else (c.m, 1, self.n * c.m)
         if count == 1:
@@ -69,8 +65,7 @@ class Place:
                    select(equal(at, 0), one, 0))
 
     def partner(self) -> IntLike | None:
-        """The rank that a warpgroup's first threads signal, each another one that fills this
-        block's stages."""
+        """The rank that a warpgroup's first threads signal, each another filler of its stages."""
         k, c, lane = self._k, self._cluster, self._k.thread % GROUP
         if c.size == 1:
             return None
@@ -79,7 +74,6 @@ class Place:
         return k.let("partner", select(lane < c.m, below, right))
 
     def leave(self) -> None:
-        """Wait, at the end, for all blocks of the cluster."""
         if self._cluster.size > 1:
             self._k.comment("No block leaves while another one may still write to it")
             self._k.cluster_barrier()

@@ -23,9 +23,6 @@ from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, selec
 from ..common import Coord
 from .scheduler import Scheduler
 
-__all__ = ["MOST_PARKED", "ParkedSums", "planes_of", "sum_in_two_words", "sum_modulo",
-           "sum_of_bools"]
-
 _BITS, _WORD = 32, 4                # of accumulators, in bits and bytes
 _LARGEST = 255**2                   # a product of digits
 
@@ -49,8 +46,7 @@ def planes_of(
 
 
 def _shift(k: KernelBuilder, part: Tensor, shifted: Callable[[Value], Value]) -> None:
-    """Shift accumulators, also zeros: under a condition ptxas waits after every matrix
-    instruction."""
+    """Shift accumulators, also zeros: a condition makes ptxas wait after each instruction."""
     k.fill(part, lambda *at: cast(shifted(cast(part(*at), "uint32")), "int32"))
 
 
@@ -137,8 +133,7 @@ class ParkedSums:
             k.copy(Vector(_WORD), word, Tensor(parked.engine, parked.layout[0]))
 
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
-        """Load the sums of ``count`` columns from ``first`` on; the answer gives them by
-        coordinates."""
+        """Load the sums of ``count`` columns from ``first`` on; they are given by coordinates."""
         k, digits = self.k, size(self.words, 1)
         parked = k.registers("parked_word", "uint32", (digits, count))
         with k.loops((digits, count)) as (s, n):

@@ -11,8 +11,6 @@ from ...layout import Layout, Tensor, _, make_tensor, size
 from ...layout.symbolic import Condition, IntLike, equal, maximum, minimum, select
 from ..common import GROUP, DynamicPair
 
-__all__ = ["Divided", "Share"]
-
 _VECTOR = 4                         # accumulators that are exchanged together
 _VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
 
@@ -66,8 +64,7 @@ class Share:
 
     @contextmanager
     def ended(self, first: IntLike, end: IntLike, total: Tensor, groups: int) -> Iterator[None]:
-        """Run the body with the whole sum of a tile, of which a warpgroup has done steps ``first``
-        to ``end``."""
+        """Run the body with a tile's whole sum; a warpgroup has done ``first`` to ``end``."""
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         block, vectors = self._block, size(total) // _VECTOR
         rounds = next(n for n in range(-(-vectors // _VECTORS_AT_ONCE), vectors + 1)

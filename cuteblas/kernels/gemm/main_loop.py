@@ -1,5 +1,4 @@
-"""The main loop of blocks whose threads load A and B by asynchronous copies into a ring of
-stages."""
+"""The main loop of blocks whose threads copy A and B asynchronously into a ring of stages."""
 
 from __future__ import annotations
 
@@ -13,8 +12,6 @@ from ...codegen.pipeline import RingIndex
 from ...layout import Tensor
 from ...layout.symbolic import IntLike, minimum
 from .block import GemmBlock
-
-__all__ = ["Chunks", "LoopOperand", "MainLoop", "VectorOperand"]
 
 
 class LoopOperand:
@@ -95,8 +92,7 @@ class MainLoop:
 
     def write(self, operands: Sequence[LoopOperand], multiply: Callable[[IntLike], None],
               chunks: Chunks | None = None) -> None:
-        """Write the loop; ``multiply`` takes a step, whose fragments are in buffer ``step %
-        2``."""
+        """Write the loop; ``multiply`` takes a step, with fragments in buffer ``step % 2``."""
         k, ahead, last = self.block.k, self.stages - 1, self.steps - 1
         k.comment("Fill the ring")
         k_tiles = self.block.k_tiles

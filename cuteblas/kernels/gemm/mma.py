@@ -24,8 +24,6 @@ from .mma_operand import mma_operand
 from .rows import held_bytes, store_by_rows
 from .skinny import declare_range, is_in_range
 
-__all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
-
 # elements of C along N that a thread has side by side; lanes beside each other
 _PAIR, _LANES_OF_A_ROW = 2, 4
 
@@ -83,8 +81,6 @@ class MmaTile:
 
 @dataclass(frozen=True)
 class MmaConfig(GemmConfig):
-    """What a ``gemm_mma`` kernel is specialised on."""
-
     tile: MmaTile
 
     @property

@@ -20,8 +20,6 @@ from ..common import ELEMENTS, WARP, OperandAccess, Pair, vectors_along
 from .block import GemmBlock
 from .main_loop import LoopOperand, VectorOperand
 
-__all__ = ["mma_operand"]
-
 _MATRICES = 4                        # registers that one ldmatrix fills
 
 

@@ -22,8 +22,6 @@ from .roles import Finish, Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
 from .staged import StagedC
 
-__all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
-
 _ELEMENT, _RESIDUE = "int8", "uint8"
 
 MOST_DEPTH = 2**30 // 128**2
@@ -32,7 +30,7 @@ MOST_DEPTH = 2**30 // 128**2
 
 @dataclass(frozen=True)
 class GemmModularConfig(RingConfig):
-    """What a ``gemm_modular`` kernel is specialised on. ``element`` complex128 has three planes a
+    """The configuration of a ``gemm_modular`` kernel. ``element`` complex128 has three planes a
     modulus; with a ``triangle``, residues are written in whole squares of tiles."""
 
     element: str = "float64"

@@ -27,8 +27,6 @@ from ..common import DynamicPair, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig, builder
 
-__all__ = ["SECTOR", "OuterConfig", "OuterTile", "gemm_outer"]
-
 SECTOR = 32
 """Bytes of memory that are written together."""
 
@@ -49,7 +47,7 @@ class OuterTile:
 
 @dataclass(frozen=True)
 class OuterConfig(GemmConfig):
-    """What a ``gemm_outer`` kernel is specialised on. ``whole``: every vector is of one row, and
+    """The configuration of a ``gemm_outer`` kernel. ``whole``: every vector is of one row, and
     exists or not; ``dense``: rows of C have no gaps."""
 
     tile: OuterTile
@@ -132,14 +130,12 @@ class _Vector:
 
     def _load(self, name: str, source: Tensor, exists: Condition, target: Tensor,
               width: int = 1) -> None:
-        """Elements of A or B, in the type of sums."""
         k, extents = self.k, static_extents(source)
         loaded = k.registers(name, source.engine.dtype.name, extents)
         k.copy(Vector(width), source, loaded, when=exists)
         k.fill(target, lambda *at: k.convert(loaded(*at), target.engine.dtype.name))
 
     def _of_a(self, name: str, m: IntLike) -> Tensor:
-        """A row of A, if it exists."""
         of_a = self.k.registers(f"tCr{name}", self.config.sums, (1, self.config.tile.k))
         row = tile_from((m, 0), self._a, (1, self.config.tile.k))
         self._load(f"tAr{name}", row, all_of(m > -1, m < self._extents[0]), of_a)

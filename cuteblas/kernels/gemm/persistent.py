@@ -14,8 +14,6 @@ from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters
 from ..epilogue import EpilogueConfig
 from .cluster import ALONE, Cluster
 
-__all__ = ["DEPTH", "RingConfig", "TmaConfig", "depth_of"]
-
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""
 
@@ -65,7 +63,6 @@ class RingConfig:
 
     @property
     def rows(self) -> int:
-        """Rows of the tile of C."""
         return 64 * self.groups
 
     @property
@@ -75,7 +72,6 @@ class RingConfig:
 
     @property
     def tile(self) -> Pair:
-        """Extents of the tile of C."""
         return self.mma.tile
 
     @property
@@ -84,13 +80,11 @@ class RingConfig:
 
     @property
     def present(self) -> tuple[tuple[bool, ...], ...]:
-        """Which batch modes A and B have."""
         return self.batch_a, self.batch_b
 
     @property
     def mma(self) -> WgmmaMma:
-        """Warpgroups stacked along M; wide tiles take several instructions, each from a line of B
-        on."""
+        """Warpgroups stacked along M; wide tiles are several instructions, one a line of B."""
         few = self.groups < 3 or self.columns <= _MOST_OF_THREE
         most = _MOST_COLUMNS if few else _MOST_COLUMNS // 2
         atoms = tuple(WgmmaAtom(min(most, self.columns - first), self.multiplied, *self.k_major)
@@ -109,7 +103,6 @@ class RingConfig:
 
     @property
     def whole(self) -> tuple[TmaBox, TmaBox]:
-        """Whole tiles of A and of B in a stage."""
         return self._boxes(ALONE)
 
     def _boxes(self, cluster: Cluster) -> tuple[TmaBox, TmaBox]:

@@ -36,9 +36,6 @@ from .divided import Divided
 from .persistent import RingConfig
 from .scheduler import Scheduler, TileOfC, Work
 
-__all__ = ["Finish", "Multiplier", "Multiply", "Products", "Step", "Steps", "Sums", "TmaBlock",
-           "ring_of_tiles"]
-
 _REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
 """Registers of a thread that loads and of one that multiplies, by multiplying warpgroups."""
 
@@ -73,8 +70,7 @@ class TmaBlock:
 
     def begin(self, tensors: Sequence[GlobalTensor], *others: Mbarriers, filled: int = 1,
               emptied: int | None = None) -> None:
-        """Initialise the barriers of the ring, and others, and fetch tensor maps of A and B
-        ahead."""
+        """Initialise the ring's and other barriers, and fetch tensor maps of A and B ahead."""
         k, config, self._tensors = self.k, self.config, tensors
         self.pipeline = Pipeline(k, config.stages, filled,
                                  emptied or config.mma.groups * config.cluster.sharing)
@@ -87,8 +83,7 @@ class TmaBlock:
 
     def walk(self, extents: tuple[IntLike, IntLike, IntLike], batch: Coord,
              of_operands: Sequence[Coord], divided: Divided | None = None) -> None:
-        """Walk over the tiles of C; ``extents`` are M, N, K, ``of_operands`` (MN, K, ...) of A and
-        B."""
+        """Walk over tiles of C; ``extents`` are (M, N, K), ``of_operands`` (MN, K, ...)."""
         self._batch, self._of_operands = batch, of_operands
         self.schedule = Scheduler(self.k, self.config, extents, batch, divided)
 
@@ -180,7 +175,6 @@ class Multiplier:
         self._tiles = size(b.layout.inner[2]) // pipeline.stages
 
     def accumulators(self, name: str) -> Tensor:
-        """Registers for this thread's part of a tile of sums."""
         values = Layout((2, 2, self._mma.columns // 8))
         return self._k.registers(name, self._mma.accumulator, values)
 

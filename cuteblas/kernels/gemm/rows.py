@@ -20,10 +20,8 @@ from ...layout.symbolic import IntLike, all_of, equal, minimum
 from ..common import ELEMENTS, WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock
 
-__all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
-
 LEAST_ROW = 16
-"""Elements of rows that are worth it."""
+"""Elements of the shortest rows that repay the way through shared memory."""
 
 _WORD = 4                           # bytes
 
@@ -77,8 +75,7 @@ def _by_elements(block: GemmBlock, partition: Partition,
 
 @contextmanager
 def _by_words(block: GemmBlock, partition: Partition) -> Iterator[tuple[IntLike, Tensor]]:
-    """Rows that begin anywhere: whole words of memory, then the elements that are alone in
-    theirs."""
+    """Rows that begin anywhere: whole words of memory, then elements alone in theirs."""
     k, tile, element = block.k, block.config.tile, block.config.output
 
     def turned(tensor: Tensor) -> Tensor:

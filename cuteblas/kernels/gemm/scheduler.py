@@ -17,8 +17,6 @@ from .divided import Divided, Share
 from .persistent import RingConfig
 from .triangle import tiles_of_c
 
-__all__ = ["Scheduler", "TileOfC", "Work"]
-
 
 @dataclass(frozen=True)
 class TileOfC:
@@ -32,8 +30,8 @@ class TileOfC:
 
 @dataclass(frozen=True)
 class Work:
-    """What a block does at a time: a tile of C, its tiles along K from ``first`` to ``end``, and
-    whether it did something ``later`` than its first."""
+    """A block's work at a time: a tile of C, its tiles along K from ``first`` to ``end``, and
+    whether it comes ``later`` than other work."""
 
     tile: TileOfC
     first: IntLike
@@ -41,7 +39,6 @@ class Work:
     later: Condition
 
     def steps(self, k: KernelBuilder) -> AbstractContextManager[IntLike]:
-        """A loop over the tiles along K."""
         return k.loop("k_tile", self.end, start=self.first)
 
     def count(self, k: KernelBuilder) -> IntLike:

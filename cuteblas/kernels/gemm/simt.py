@@ -22,8 +22,6 @@ from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
 
-__all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
-
 _PAD = 4                             # elements after a row of shared memory
 _LINE = 64                           # bytes of a row of C that neighbouring lanes have
 _VECTORS = 8                         # of totals in shared memory that are in registers at once
@@ -58,7 +56,6 @@ class TileShape:
         return (ring + self.m * self.n * (self.totals == "shared")) * item
 
     def rows_bytes(self, item: int) -> int:
-        """Shared memory of C where it is written by rows."""
         return held_bytes(self.n, self.m, item, self.apart)
 
     @property
@@ -91,8 +88,6 @@ class TileShape:
 
 @dataclass(frozen=True)
 class SimtConfig(GemmConfig):
-    """What a ``gemm_simt`` kernel is specialised on."""
-
     tile: TileShape
 
     @property

@@ -52,8 +52,6 @@ from .roles import Multiply, Step, Sums, TmaBlock, ring_of_tiles
 from .scheduler import Work
 from .staged import WarpgroupOutput
 
-__all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
-
 RANGE = (-50, 50)
 """Exponents of elements that are not zero: at least 2^-50, less than 2^50. What two planes leave
 is at least 2^-73, and its product at least 2^-123: no product that counts is subnormal, and no sum
@@ -69,7 +67,7 @@ _REGISTERS = 80, 176                # of threads that do not multiply, and of th
 
 @dataclass(frozen=True)
 class SkinnyConfig(TmaConfig):
-    """What a ``gemm_skinny`` kernel is specialised on; tiles have 128 rows and a multiple of 32
+    """The configuration of a ``gemm_skinny`` kernel; tiles have 128 rows and a multiple of 32
     columns. ``tma``: whether TMA reads A, and B; ``slices`` of K are the outermost batch mode."""
 
     output: str

@@ -28,13 +28,11 @@ from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import TileOfC, Work
 from .staged import WarpgroupOutput
 
-__all__ = ["GemmSplitConfig", "gemm_split"]
-
 
 @dataclass(frozen=True)
 class GemmSplitConfig(TmaConfig):
-    """What a ``gemm_split`` kernel is specialised on. With ``fallback`` it makes the verdict on
-    all rows, and writes nothing but that if their planes do not hold enough; with ``gate`` it runs
+    """The configuration of a ``gemm_split`` kernel. With ``fallback`` it makes the verdict on all
+    rows, and writes nothing but that if their planes do not hold enough; with ``gate`` it runs
     under that verdict alone. ``element`` is what was split."""
 
     format: str
@@ -94,7 +92,6 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                [(rows, K * parts, form.planes) for rows in (M, N * parts)], divided)
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
-        """Sums without the scaling of the rows."""
         tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch))))
                         for x in (RA, RB))
         elements = Layout((2 // parts, 2, config.columns // 8))

@@ -38,8 +38,6 @@ from ..epilogue import Epilogue, OutputTile, OutputTriangle
 from .roles import Finish, Sums
 from .scheduler import TileOfC
 
-__all__ = ["StagedC", "WarpgroupOutput"]
-
 _ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
 _PIECES = 2                         # of C that a warpgroup has in shared memory
 
@@ -76,8 +74,7 @@ class StagedC:
     @contextmanager
     def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: DynamicPair,
                   batch: Coord) -> Iterator[tuple[IntLike, Tensor]]:
-        """A loop over the pieces of a tile: number and this thread's part, which is then
-        stored."""
+        """A loop over a tile's pieces: number and this thread's part, which is stored then."""
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         if self._count % self._slots:
             k.comment("The first piece goes where the last one of the tile before was")

@@ -19,9 +19,6 @@ from ...layout.symbolic import IntLike, all_of, equal
 from ..common import WARP, Pair, butterfly
 from .block import GemmBlock, GemmConfig, builder
 
-__all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
-
-
 
 @dataclass(frozen=True)
 class ThinTile:
@@ -73,8 +70,7 @@ class ThinTile:
         return self.n >> self.halvings
 
     def owner(self, m: int, k: int, bits: tuple[int, ...] = ()) -> Layout:
-        """The mode of threads: steps of neighbours along M, and along K or ``bits`` of that
-        number."""
+        """The mode of threads: steps along M, and along K or ``bits`` of that number."""
         (lm, lk), (wm, wk) = self.lanes, self.warps
         along_k = [*((2, step) for step in bits), (lk >> len(bits), k)]
         lanes = [(lm, m), *along_k] if self.fast == 0 else [*along_k, (lm, m)]
@@ -88,8 +84,7 @@ class ThinTile:
         return make_layout(self.owner(vm, rows * vk), Layout((vm, vk), (1, rows)))
 
     def tv_b(self, columns: int) -> Layout:
-        """``(thread, (values))`` -> position in a (columns, K) tile; threads along M share
-        values."""
+        """``(thread, (values))`` -> position in a (columns, K) tile; M shares values."""
         vk = self.values[1]
         return make_layout(self.owner(0, columns * vk), Layout((columns, vk)))
 
@@ -110,8 +105,6 @@ class ThinTile:
 
 @dataclass(frozen=True)
 class ThinConfig(GemmConfig):
-    """What a ``gemm_thin`` kernel is specialised on."""
-
     tile: ThinTile
 
     @property
@@ -174,7 +167,6 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         multiply()
 
     def ahead(k_tile: IntLike, stage: IntLike) -> None:
-        """Start the loads of a step."""
         here = (..., k_tile)
         k.copy(CpAsync(config.a.width), tAgA[here], tAsA[..., stage], guard=tAcA and tAcA[here])
         k.commit()

@@ -8,8 +8,6 @@ from ...codegen import KernelBuilder
 from ...layout.symbolic import Condition, IntLike, ceil_div, equal, select
 from ..common import DynamicPair, Pair
 
-__all__ = ["TRIANGLES", "Rectangle", "Triangle", "tiles_of_c", "tiles_of_triangle"]
-
 TRIANGLES = ("lower", "upper", "both")
 """What is written of a square C; for both, the lower one is computed."""
 
@@ -43,8 +41,7 @@ class Rectangle:
 
 
 class Triangle(Rectangle):
-    """A triangle of squares of tiles, folded into a rectangle, so that neighbours share
-    operands."""
+    """A triangle of squares of tiles, folded into a rectangle: neighbours share operands."""
     # The first half of the columns of squares are columns of the rectangle, below its diagonal;
     # what is left is a triangle that fits above them.
 

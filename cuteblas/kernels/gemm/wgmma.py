@@ -25,14 +25,12 @@ from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock
 from .scheduler import Work
 from .staged import WarpgroupOutput
 
-__all__ = ["WgmmaConfig", "gemm_wgmma"]
-
 _BITS = 32                          # of accumulators
 
 
 @dataclass(frozen=True)
 class WgmmaConfig(TmaConfig):
-    """What a ``gemm_wgmma`` kernel is specialised on. ``element`` may be "tfloat32", float32 that
+    """The configuration of a ``gemm_wgmma`` kernel. ``element`` may be "tfloat32", float32 that
     TMA rounds. With ``digits``, operands are planes of ``uint8``; eight are ``parked`` in the
     workspace, or totals take three registers."""
 

@@ -55,8 +55,6 @@ from .survey import (
     plane_rows,
 )
 
-__all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
-
 K_MULTIPLE = 32
 """Bytes of a row of residues come in multiples of this."""
 
@@ -67,7 +65,6 @@ _EACH = _MODULI // LANES           # whose residues a lane gets
 
 
 def planes_of(element: str) -> int:
-    """Planes for each modulus."""
     return 2 * parts_of(element) - 1
 
 
@@ -104,7 +101,6 @@ class ResiduesOperand(ModularOperand):
         return rows if self.k_major else _ROWS, depth * self.runs
 
     def blocks(self, rows: int, depth: int) -> int:
-        """Blocks of a matrix."""
         return -(-rows // self.tile[0]) * -(-depth // self.tile[1])
 
     @property
@@ -114,8 +110,7 @@ class ResiduesOperand(ModularOperand):
 
 @dataclass(frozen=True)
 class ResiduesConfig:
-    """What a ``modular_residues`` kernel is specialised on; the first blocks have the first
-    operand."""
+    """The configuration of ``modular_residues``; the first blocks have the first operand."""
 
     operands: tuple[ResiduesOperand, ...]
     wide: bool = False

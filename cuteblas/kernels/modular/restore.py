@@ -54,8 +54,6 @@ from .survey import (
     plane_rows,
 )
 
-__all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
-
 N_MULTIPLE = 16
 """Bytes of a row of residues of C come in multiples of this."""
 
@@ -64,7 +62,7 @@ _THREADS = 256
 
 @dataclass(frozen=True)
 class RestoreConfig(EpilogueConfig):
-    """What a ``modular_restore`` kernel is specialised on. ``symmetric`` residues are of the lower
+    """The configuration of a ``modular_restore`` kernel. ``symmetric`` residues are of the lower
     triangle, whose elements are written twice."""
 
     output: str
@@ -75,8 +73,7 @@ class RestoreConfig(EpilogueConfig):
 
     @property
     def words(self) -> int:
-        """Words of a plane that a lane reads at a time; those of three planes take more
-        registers."""
+        """Words of a plane that a lane reads at a time; three planes take more registers."""
         return 4 if planes_of(self.output) == 1 else 2
 
     @property

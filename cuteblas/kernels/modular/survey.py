@@ -39,17 +39,10 @@ from ..common import (
     existing,
     numbers_of,
     operand,
-    parts_of,
     unravel,
     vectors_along,
 )
 from ..guard import HOLDS, NATIVE, Field, Record
-
-__all__ = ["ARRIVED", "CHOICE", "GROUPS", "LANES", "LIMBS", "MODULI", "MOST", "NORMS",
-           "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS", "WEIGHTS", "WORD",
-           "ModularOperand", "SurveyConfig", "SurveyOperand", "choice", "count_moduli",
-           "declare_state", "groups_of_lanes", "load_choice", "parts_of", "plane_rows",
-           "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """The largest numbers that are pairwise coprime."""
@@ -139,7 +132,6 @@ class SurveyOperand(ModularOperand):
         return rows, depth * self.unroll
 
     def blocks(self, rows: int, depth: int) -> Pair:
-        """Blocks along rows and K."""
         return -(-rows // self.tile[0]), -(-depth // (self.tile[1] * self.steps))
 
     @property
@@ -164,7 +156,6 @@ def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
 
 
 def groups_of_lanes(k: KernelBuilder) -> DynamicPair:
-    """The group of a thread in its warp, and its lane in the group."""
     return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
 
 
@@ -366,7 +357,6 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
                   numbers: Pointer) -> None:
-    """Leave the choice, the verdict, and the numbers that belong to them."""
     count = k.let("moduli", k.call("moduli_of", chosen))
     with k.when(equal(k.thread, 0)):
         k.store(status[0], k.let("verdict", choose(chosen.equals(0), NATIVE, HOLDS, "uint32")))

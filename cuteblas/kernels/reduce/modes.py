@@ -37,8 +37,6 @@ from ..common import (
     vectors_along,
 )
 
-__all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
-
 OPERATIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
 """Device functions of two values; maximum and minimum hand on a NaN, as NumPy's do."""
 
@@ -48,9 +46,9 @@ _MAX_VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class ReduceModesConfig:
-    """What a ``reduce_modes`` kernel is specialised on. Mode 0 of ``x`` is i, mode 1 is j;
-    ``lanes`` is the mode along which threads are neighbours. With ``sliced`` the last batch mode
-    walks over slices of j, ``chunk`` long; with ``y`` products are summed."""
+    """The configuration of a ``reduce_modes`` kernel. Mode 0 of ``x`` is i, mode 1 is j; ``lanes``
+    is the mode along which threads are neighbours. With ``sliced`` the last batch mode walks over
+    slices of j, ``chunk`` long; with ``y`` products are summed."""
 
     op: str
     element: str

@@ -27,8 +27,6 @@ from ..common import (
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 from ..guard import gate_tag
 
-__all__ = ["TILE", "ReduceConfig", "reduce_split"]
-
 TILE = (32, 8)
 _THREADS = 256
 # of additions, of each thread: the rounding of one would grow with the number of slices
@@ -37,8 +35,7 @@ _CHAINS = 4
 
 @dataclass(frozen=True)
 class ReduceConfig(EpilogueConfig):
-    """What a ``reduce_split`` kernel is specialised on; ``along`` threads share an element's
-    slices."""
+    """The configuration of a ``reduce_split`` kernel; ``along`` threads share an element."""
 
     accumulator: str
     output: str
@@ -66,8 +63,7 @@ class ReduceConfig(EpilogueConfig):
 
 @cache
 def reduce_split(config: ReduceConfig) -> GeneratedKernel:
-    """Generate the kernel; W holds slices (M, N, batch, slice), M fastest and the slice
-    slowest."""
+    """Generate the kernel; W holds slices (M, N, batch, slice), M fastest, slices slowest."""
     k = KernelBuilder(
         config.name,
         _THREADS,

@@ -9,8 +9,6 @@ from __future__ import annotations
 from ...codegen import KernelBuilder, Term, choose
 from ..guard import HOLDS, NATIVE, Field, Record
 
-__all__ = ["RECORD", "UNBOUNDED", "verdict_on_rows"]
-
 UNBOUNDED = 2.0**127
 """What rows of zeros offer: more than any row needs."""
 
@@ -22,8 +20,7 @@ lower bound of a row's sum of magnitudes over its largest; :data:`UNBOUNDED` for
 
 
 def verdict_on_rows(k: KernelBuilder, rows: list[list[Term]], fallback: int) -> Term:
-    """The verdict on rows of A and B: ``fallback`` if one needs more than one of the others
-    offers."""
+    """The verdict on rows of A and B: ``fallback`` if one needs more than another offers."""
     (need_a, offer_a), (need_b, offer_b) = rows
     lacks = k.let("is_lacking", (need_a > offer_b) | (need_b > offer_a))
     return choose(k.call("max", need_a, need_b) > UNBOUNDED, NATIVE,

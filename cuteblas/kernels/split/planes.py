@@ -68,8 +68,6 @@ from ..common import (
 from ..guard import gate_tag
 from .condition import RECORD
 
-__all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
-
 _WORD = 4                           # bytes
 _FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
 """Statistics of a row and their types: the largest magnitude, then counts and a sum."""
@@ -141,7 +139,6 @@ class SplitOperand:
 
     @property
     def copies(self) -> int:
-        """Rows of the planes for each row of the operand."""
         return 1 + self.doubled
 
     @property
@@ -155,8 +152,7 @@ class SplitOperand:
         return self.copies if self.k_major else self.parts
 
     def places(self, part: int) -> list[tuple[int, int, bool]]:
-        """Where a plane has the real (0) or imaginary (1) part: strip, number, and changed
-        sign."""
+        """Where a plane has the real (0) or imaginary (1) part: strip, number, sign changed."""
         found = []
         for copy in range(self.copies):
             along = part ^ copy                   # the second row has the parts the other way round
@@ -191,8 +187,7 @@ class SplitOperand:
 
     @property
     def bringer(self) -> Layout:
-        """What a thread loads: ``((thread), (element, vector))`` -> position in :attr:`reader`'s
-        tile."""
+        """A thread's loads: ``((thread), (element, vector))`` -> position in a tile."""
         # A warp loads what it splits. Where a run is several vectors, neighbouring lanes load
         # neighbouring vectors: few sectors, and few words of the same bank.
         if not self.exchanged:
@@ -216,12 +211,10 @@ class SplitOperand:
 
     @property
     def lanes(self) -> int:
-        """Lanes of a warp that share rows."""
         return max(1, min(self.threads[1], WARP // (1 if self.k_major else self.threads[0])))
 
     @property
     def warps(self) -> int:
-        """Warps that share rows."""
         return self.threads[1] // self.lanes
 
     @property
@@ -243,7 +236,7 @@ class SplitOperand:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """What a ``split_planes`` kernel is specialised on. Blocks that are ``recorded`` leave records
+    """The configuration of a ``split_planes`` kernel. Blocks that are ``recorded`` leave records
     of their rows; one that ``clears`` sets words of the next kernel to zero."""
 
     format: str
@@ -341,7 +334,6 @@ class _Operand:
         self._rows_of_p, self._planes_of_p, _ = self._p.strides
 
     def blocks(self) -> IntLike:
-        """The number of blocks that have rows, where no cluster shares rows."""
         return prod(self._batch, start=ceil_div(self._extents[0], self.config.tile[0]))
 
     def split(self, block: IntLike, arrivals: _Arrivals) -> None:
@@ -558,7 +550,6 @@ class _Arrivals:
         self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
 
     def wait(self, stage: int) -> None:
-        """Wait until all of it is there."""
         self.barriers.wait(stage, self._parity)
 
 
@@ -639,7 +630,6 @@ class _Fold:
         return self._k.pin(f"tRs_{name}", mine)
 
     def _part(self, total: Tensor, combine: str) -> _Part:
-        """Fold what the lanes of a warp have."""
         self._in_warps(total, combine)
         k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
         shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
@@ -699,7 +689,6 @@ class _Fold:
 
     @contextmanager
     def _others(self, name: str) -> Iterator[IntLike]:
-        """A loop over blocks of the cluster, whom the threads of a row share."""
         k, cluster, own = self._k, self._config.cluster, self._own[1]
         with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, own + first < cluster)):
             yield own + first

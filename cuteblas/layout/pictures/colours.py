@@ -30,5 +30,4 @@ def by_thread(thread: int) -> str:
 
 
 def by_bank(bank: int, banks: int) -> str:
-    """A place on the colour wheel."""
     return "#" + "".join(f"{round(255 * x):02x}" for x in hls_to_rgb(bank / banks, 0.8, 0.75))

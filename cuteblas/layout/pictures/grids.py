@@ -18,8 +18,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of cells with lines at multiples of ``breaks``; a note that begins with ``!``
-    warns."""
+    """A table of cells with lines at multiples of ``breaks``; notes with ``!`` are warnings."""
 
     title: str
     cells: tuple[tuple[Cell, ...], ...]
@@ -33,7 +32,6 @@ def grid_of(title: str, rows: int, columns: int, cell: Callable[[int, int], Cell
             breaks: tuple[Sequence[int], Sequence[int]] = ((), ()),
             row_note: Callable[[int], str] | None = None,
             column_note: Callable[[int], str] | None = None, most: int = MOST) -> Grid:
-    """A grid of at most ``most`` rows and columns, which notes what is left out."""
     shown_rows, shown_columns = min(rows, most), min(columns, most)
     cells = tuple(tuple(cell(r, c) for c in range(shown_columns)) for r in range(shown_rows))
     cut = [f"{shown} of {of} {name}" for shown, of, name in ((shown_rows, rows, "rows"),

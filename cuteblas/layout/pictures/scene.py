@@ -30,8 +30,6 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Rule:
-    """A line of the given thickness."""
-
     x1: float
     y1: float
     x2: float
@@ -53,8 +51,6 @@ class Label:
 
 @dataclass
 class Scene:
-    """Everything that is drawn, in the order of drawing, and the size of the page."""
-
     title: str
     width: float = 0
     height: float = 0

@@ -101,8 +101,7 @@ class _Copy(Permuted):
         return cls(modes, problem.itemsize, (source, target), problem, device, offsets)
 
     def vector_bytes(self, side: int, q: int, most: int = VECTOR_BYTES) -> int:
-        """Bytes that threads move at a time along a mode of stride 1 in the source (0) or target
-        (1)."""
+        """Bytes that threads move at a time along a stride of 1 in source (0) or target (1)."""
         return self.vector(side, self.modes[q].extent,
                            [m.strides[side] for m in self.others(q)], most) * self.item
 
@@ -110,8 +109,7 @@ class _Copy(Permuted):
         return [m for q, m in enumerate(self.modes) if q not in tiled]
 
     def wider(self) -> _Copy | None:
-        """This copy with wider elements, if the first mode is one of these and others are
-        transposed."""
+        """This copy with wider elements, if the first mode is one and others are transposed."""
         first, *others = self.modes
         n, nbytes = first.extent, first.extent * self.item
         alignments = self.problem.src_alignment, self.problem.dst_alignment
@@ -126,8 +124,7 @@ class _Copy(Permuted):
 
     def tiles(self, config: TileConfigs, q: int, reason: str,
               beyond: Pair = (0, 0)) -> CopyKernel:
-        """The kernel with tiles along the first mode and ``q``; addresses reach elements
-        ``beyond`` them."""
+        """The kernel with tiles along the first mode and ``q``; addresses reach ``beyond``."""
         reached, batch = dict(zip((q, 0), beyond[::-1], strict=True)), self.others(0, q)
         wide = is_wide([replace(m, extent=m.extent + reached.get(i, 0))
                         for i, m in enumerate(self.modes)])
@@ -151,8 +148,7 @@ class _Copy(Permuted):
     def kernel(self, config: CopyConfigs, counted: Sequence[tuple[str, Mode]],
                batch: Sequence[Mode], extents: Sequence[int],
                blocks: int, reason: str) -> CopyKernel:
-        """A kernel whose blocks have these extents; ``counted`` modes, by name, are not batch
-        modes."""
+        """A kernel of blocks of these extents; ``counted`` modes are not batch modes."""
         work = work_of(self, config, extents, blocks, self.device)
         family, name = _family_and_name(config)
 
@@ -183,7 +179,6 @@ def _by_words(mode: Mode, elements: int) -> Mode:
 
 
 def _family_and_name(config: CopyConfigs) -> tuple[str, str]:
-    """A kernel's family, and what distinguishes it there."""
     if isinstance(config, RearrangeConfig):
         return config.family, f"RearrangeConfig of boxes {'x'.join(map(str, config.box))}"
     if isinstance(config, CopyConfig):
@@ -261,7 +256,6 @@ def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKern
 
 
 def is_wide(modes: Sequence[Mode]) -> bool:
-    """Whether offsets need 64 bits."""
     return any(sum((m.extent - 1) * abs(m.strides[side]) for m in modes) >= NARROW_SPAN
                for side in (0, 1))
 
@@ -285,7 +279,6 @@ def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
 
 
 def _boxes(copy: _Copy) -> list[CopyKernel]:
-    """The boxes of the least cost."""
     every = (_box(copy, found) for found in boxes_of(copy, copy.device, _BOXES))
     return [kernel for kernel in every if kernel.blocks <= _MOST_BLOCKS]
 
@@ -383,8 +376,7 @@ def _ragged_tiling(item: int) -> _Tiling:
 
 
 def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, int]:
-    """Bytes of a word of shared memory, of a read and of a write, of at most ``load`` and
-    ``store``."""
+    """Bytes of a word of shared memory, of a read and of a write, up to ``load``, ``store``."""
     if ragged:
         return max(item, _WORD), max(item, _WORD), VECTOR_BYTES
     if item < _WORD <= min(load, store):
@@ -450,7 +442,6 @@ def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
     most, longest = _SHORT_ROWS_WORDS[item]
 
     def shape(along_i: int) -> ShortRowsConfig:
-        """The kernel with so many threads along I."""
         along_j, words_i = _SHORT_ROWS_THREADS // along_i, -(-rows // along_i)
         words = max(1, min(most // words_i, -(-columns // (along_j * max(1, _WORD // item)))))
         return ShortRowsConfig(item, (along_j, along_i), (words, words_i), _twos(rows),
@@ -516,8 +507,7 @@ _RAGGED_SQUARES = {1: _Tiling((128, 128), min_blocks=5), 2: _Tiling((64, 64)),
 
 
 def _square_tiling(item: int, split: bool) -> _Tiling:
-    """The tiling of aligned vectors; ``split`` where rows begin in the midst of a sector or
-    line."""
+    """The tiling of aligned vectors; ``split`` where rows begin inside of a sector or line."""
     side = min(128, 256 // item) * (2 if split and item >= 8 else 1)
     return _Tiling((side, side), group=1 if split and item > 1 else 0,
                    min_blocks=5 if item == 4 or (split and item == VECTOR_BYTES) else 1)

@@ -62,7 +62,7 @@ class Permuted:
 
     @cached_property
     def orders(self) -> tuple[list[int], list[int]]:
-        """Modes with the smallest stride first, in the source and in the target."""
+        """Modes by stride, in the source and in the target."""
         every = range(len(self.modes))
         return sorted(every, key=lambda q: (self.modes[q].src == 0, abs(self.modes[q].src),
                                             q)), list(every)
@@ -77,8 +77,7 @@ class Permuted:
                    *strides)
 
     def spans(self, side: int, extents: Sequence[int]) -> Pair:
-        """Elements of a box between which no whole sector is foreign, and its reach from first to
-        last."""
+        """Elements of a box that no foreign sector separates, and its reach from first to last."""
         elements, span = 1, 1
         for q in self.orders[side]:
             step = abs(self.stride(side, q))
@@ -181,8 +180,7 @@ def _candidates(permuted: Permuted) -> set[Ints]:
 
 
 def _reaching(permuted: Permuted, side: int) -> set[Ints]:
-    """Extents whose runs have so many bytes; the last mode in equal parts, of whole sectors if it
-    can."""
+    """Extents whose runs have so many bytes, the last mode in equal parts, maybe of sectors."""
     found = set()
     for reach in _RUN_BYTES:
         extents, at = [1] * len(permuted.modes), 1
@@ -330,8 +328,7 @@ def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
 
 
 def laid_out(config: RearrangeConfig) -> RearrangeConfig:
-    """The configuration with strides in shared memory that few bank conflicts have: slow to
-    find."""
+    """The configuration with a layout in shared memory of few conflicts: slow to find."""
     strides = _shared_strides(config.box, config.item, config.source, config.target)
     return replace(config, held=strides)
 
@@ -347,8 +344,7 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
     slots = _BANKS * _WORD // max(item, _WORD)   # of these, before banks repeat
 
     def strides_of(side: BoxSide, other: BoxSide, odd: int, whole: int) -> Ints:
-        """With a first mode of the other side ``odd`` banks wide (0: no gaps), then multiples of
-        ``whole``."""
+        """With a first mode of ``odd`` banks (0: no gaps), then multiples of ``whole``."""
         wanted, lanes = {}, 1
         for n, q in enumerate(other.order):
             word = other.word if n == 0 else 1
@@ -407,8 +403,7 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
 
 
 def _raster(permuted: Permuted, extents: Sequence[int]) -> list[int]:
-    """The modes that boxes are counted along: those that continue runs of the target, then
-    others."""
+    """The modes that boxes are counted along: those that continue target runs first."""
     outer = [q for q in permuted.orders[1] if extents[q] < permuted.modes[q].extent]
     first = [next((q for q in order if q in outer), None) for order in reversed(permuted.orders)]
     return sorted(outer, key=lambda q: (first.index(q) if q in first else len(first), q))

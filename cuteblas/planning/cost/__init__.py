@@ -24,7 +24,7 @@ Numbers = Mapping[str, Mapping[str, float]]
 
 
 class CostError(ValueError):
-    """A file of costs cannot be used; the message says why in one sentence."""
+    """A file of costs cannot be used, for this reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,6 @@ class Costs:
 
 @cache
 def _shipped() -> dict[str, Costs]:
-    """The files of the package, by the names of cards."""
     found = {}
     for file in Path(__file__).with_name("devices").iterdir():
         if file.suffix == ".json":
@@ -72,7 +71,6 @@ def _shipped() -> dict[str, Costs]:
 
 
 def default_costs() -> Costs:
-    """Those of an H200, which other cards scale."""
     return _shipped()[_DEFAULT]
 
 
@@ -82,8 +80,7 @@ def costs_of(device: str) -> Costs:
 
 
 def costs_from(text: str, name: str) -> Costs:
-    """The costs of a file, completed by an H200's; numbers that no planner asks for are left
-    out."""
+    """The costs of a file, completed by an H200's, without numbers that no planner asks for."""
     return _completed(_read(text, name, name), default_costs())
 
 

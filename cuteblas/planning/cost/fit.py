@@ -18,8 +18,6 @@ from ..problem import DeviceInfo
 from . import RANGES, Costs
 from .work import Work
 
-__all__ = ["Measured", "Regret", "fit", "regrets"]
-
 _ROUNDS, _STEP = 30, 1e-3
 _FAR = 0.25                # an error of a logarithm from which it counts less than its square
 _HELD = 0.05               # of an error of 1: what it costs to move a number by a factor of e
@@ -33,8 +31,7 @@ _UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0
 
 @dataclass
 class Measured:
-    """A problem and the times of some of its plans; ``all`` has those that were not measured
-    too."""
+    """A problem and times of some of its plans; ``all`` has those not measured too."""
 
     name: str
     choice: Callable[[DeviceInfo], Alternative]
@@ -48,13 +45,11 @@ class Measured:
 
     @property
     def others(self) -> list[Alternative]:
-        """Plans that were not measured."""
         known = set(map(str, self.alternatives))
         return [each for each in self.all if str(each) not in known]
 
     @property
     def fastest(self) -> Alternative:
-        """The plan of the least time."""
         return self.alternatives[self.seconds.index(self.best)]
 
     def add(self, alternative: Alternative, seconds: float) -> None:
@@ -62,7 +57,6 @@ class Measured:
         self.seconds.append(seconds)
 
     def taken(self, alternative: Alternative) -> float | None:
-        """The time of a plan, if it was measured."""
         return next((x for each, x in zip(self.alternatives, self.seconds, strict=True)
                      if str(each) == str(alternative)), None)
 
@@ -76,7 +70,6 @@ class Regret(NamedTuple):
 
 
 def regrets(problems: Sequence[Measured], device: DeviceInfo) -> Iterator[Regret]:
-    """The regret of each problem by the numbers of a device."""
     for problem in problems:
         choice = problem.choice(device)
         seconds = problem.taken(choice)
@@ -116,8 +109,8 @@ def _costs(device: DeviceInfo, at: np.ndarray) -> Costs:
 
 
 class _Plan(NamedTuple):
-    """A plan, the index of its problem, its time (NaN if it was not measured), and the least time
-    of a plan of that problem."""
+    """A plan, its problem's index, its time (NaN if not measured), and its problem's least
+    time."""
 
     problem: int
     alternative: Alternative

@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 
 from . import CostError
 
-__all__ = ["HOST", "HostCosts", "host_costs_from"]
-
 _VERSION = 1
 
 
@@ -100,7 +98,7 @@ HOST = HostCosts(multiplications={"float32": 36e9, "float64": 13.4e9, "complex64
                                       **dict.fromkeys(_INTEGERS, 5e12)}, product_bytes=6.4e9,
                  copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9,
                  call=400e-6, replayed=100e-6, shared_bytes=88e9, each_device=7e-3)
-"""Of the host of an H200."""
+"""The host of an H200."""
 
 
 def host_costs_from(text: str, name: str) -> HostCosts:

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ..problem import DeviceInfo
 
-__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "divisions",
-           "memory_seconds", "norm", "on_wgmma", "persistent", "worth"]
-
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
@@ -40,8 +37,7 @@ OF_A_WARP = 40
 
 
 def norm(power: int, *parts: float) -> float:
-    """The time of what happens at once: more than the longest part, where others are nearly as
-    long."""
+    """The time of what happens at once: above the longest part, if others are nearly as long."""
     total = 0.0
     for part in parts:
         total += part**power
@@ -121,8 +117,7 @@ class Work(NamedTuple):
 
 def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int,
                     device: DeviceInfo) -> dict[str, Any]:
-    """How blocks of ``steps`` follow each other on the busiest multiprocessor, ``resident`` at
-    once."""
+    """How blocks follow each other on the busiest multiprocessor, ``resident`` at once."""
     tiles = -(-blocks // device.multiprocessors)
     rounds = -(-tiles // resident)
     return {"tiles": tiles, "rounds": rounds, "passes": rounds * max(0, steps - 1),
@@ -132,8 +127,7 @@ def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int,
 
 def on_wgmma(rows: int, columns: int, steps: float, products: int = 1,
              planes: int = 1) -> dict[str, Any]:
-    """A tile's counts on tensor cores, shared memory and TMA, with ``products`` of ``planes`` a
-    step."""
+    """A tile's counts on tensor cores, shared memory and TMA, of ``products`` of ``planes``."""
     instructions = 1 if columns <= 256 and not (rows == 192 and columns > 192) else 2
     return {"clocks": products * steps * rows * columns / 32,
             "wavefronts": steps * (products * rows / 64 * (64 * instructions + columns) + planes
@@ -174,8 +168,7 @@ def memory_seconds(nbytes: float, device: DeviceInfo) -> float:
 
 
 def worth(work: Any, device: DeviceInfo) -> list[tuple[str, dict[str, float], float]]:
-    """Each resource, its counts, and how much shorter the estimate is without it, the most
-    first."""
+    """Each resource, its counts, and the time without it, the most important first."""
     found = []
     for name, fields in _RESOURCES.items():
         counts = {field: value for field in fields if (value := getattr(work, field, 0.0))}

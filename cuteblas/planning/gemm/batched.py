@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -41,8 +40,6 @@ from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed, with_m
 from .family import Choice, Family, Made, why_not_plain
 from .simt import types
 
-__all__ = ["BATCHED", "plan_batched", "why_not_batched"]
-
 Pads = Pair
 
 _MOST = 64                           # rows and columns of C
@@ -60,7 +57,6 @@ _DEEP = 32               # K from which results of one or two elements are summe
 
 
 def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_batched`` does not compute a problem, or ``None`` if it does."""
     if not p.batch or p.matrices == 1:
         return "there is only one matrix"
     p = _cut(p)
@@ -135,12 +131,6 @@ class _Matrices:
     def along(self, mode: int) -> bool:
         return self.order[0] == mode
 
-    def with_matrices_last(self) -> _Matrices:
-        """This operand with its matrices as the outermost mode."""
-        found = copy(self)
-        found.order, found.run = (*(q for q in self.order if q != MATRICES), MATRICES), 0
-        return found
-
     def box(self, matrices: int) -> Box:
         return *self.extents, matrices
 
@@ -183,8 +173,7 @@ def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
 
 
 def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> Pair:
-    """Wavefronts in which a warp loads all that it needs of an operand, and the number of
-    loads."""
+    """Wavefronts, and loads, in which a warp loads all that it needs of an operand."""
     along, inner, each = held
     item, places = x.item, _places(tile)
     if tile.whole:
@@ -204,12 +193,6 @@ def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) 
     return wavefronts(addresses, width * item)[0] * loads, loads
 
 
-def _multiplies_bytes(p: GemmProblem) -> bool:
-    """Whether 32-bit sums of signed bytes are those that are asked for."""
-    types = p.a.dtype, p.b.dtype, p.accumulator
-    return types == ("int8", "int8", "int32") or all(dtype(name).bytes == 1 for name in types)
-
-
 def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator[BatchedTile]:
     """How threads share a matrix, or have whole ones, for one matrix in a block."""
     words = max(1, p.sum_bytes // _WORD)
@@ -218,7 +201,9 @@ def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator
         group = next(group for group in (1, 2, 4) if group == 4 or not any(
             MATRICES in x.order and group * prod(x.extents) * x.item % _WORD for x in (a, b)))
         yield BatchedTile(group, _WARP, whole=group)
-    in_words = p.k % _QUAD == 0 and _multiplies_bytes(p) and all(
+    # Signed bytes are summed in 32 bits: in as many as are asked for, or of which a byte is.
+    whole = (p.a.dtype, p.b.dtype, p.accumulator) == ("int8", "int8", "int32")
+    in_words = p.k % _QUAD == 0 and (whole or max(a.item, b.item, p.sum_bytes) == 1) and all(
         x.along(1) or (x.along(0) and x.extents[0] % _QUAD == 0) for x in (a, b))
     step = gcd(p.k, max(1, min(4, VECTOR_BYTES // max(a.item, b.item))))
     for each in product((1, 2, 3, 4, 5, 8), repeat=2):
@@ -306,7 +291,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
     p = _cut(p)
     a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, p.shape))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
-        c = all_three[2] = c.with_matrices_last()
+        c.order, c.run = (*(q for q in c.order if q != MATRICES), MATRICES), 0
     best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
                key=lambda found: found[:2])
     tile = best.tile
@@ -328,8 +313,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
 
 
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
-    """C, whose sums go through shared memory in their own type, a vector of C's without
-    conflicts."""
+    """C, whose sums go through shared memory in their own type, as vectors of C."""
     sums = _QUAD if tile.words else p.sum_bytes
     most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
     unit = max(VECTOR_BYTES // sums, most // c.item)
@@ -355,9 +339,8 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfig]]:
     config, clocks = _configured(p, device.multiprocessors)
     tile = config.tile
-    moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides),
-                              x.item)
-                for x, extents in (*p.inputs, (p.c, p.shape)))
+    modes = ((zip(*x.modes, strict=True), x.item) for x in p.tensors)
+    moved = sum(touched_bytes(shape, strides, item) for (shape, strides), item in modes)
     warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
     work = Work("fused multiply-adds", "copies", instructions=clocks + OF_A_WARP * warps,
                 warps=warps, moved=moved, stored=p.outputs * p.c.item,
@@ -372,12 +355,11 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -
     known = with_matrices(p, lambda _role, x: settled(x, p.shape, units=True))
     each = bind(gemm_batched, config, known, choice.blocks, roles, matrices=p.matrices,
                 **_views(p, config, roles))
-    return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: {choice.blocks} "
-                f"blocks on {device.multiprocessors} multiprocessors{facing.note}", config)
+    return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: "
+                f"{choice.on(device)}{facing.note}", config)
 
 
 def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:
-    """How the kernel sees its matrices."""
     values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
         rows, columns = (stride if q in side.order else 0

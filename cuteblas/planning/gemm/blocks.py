@@ -11,8 +11,6 @@ from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, with_matrices
 
-__all__ = ["MOST_BLOCKS", "Block", "Blocks", "NoRoom", "beginning", "plan_in_blocks"]
-
 T = TypeVar("T")
 MOST_BLOCKS = 64
 """The most blocks of a product that prepares its operands."""
@@ -30,8 +28,7 @@ class NoRoom(ValueError):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of C, which begins at ``start`` (matrix, row, column); ``places`` are bytes by
-    role."""
+    """A block of C from ``start`` (matrix, row, column) on; ``places`` are bytes by role."""
 
     start: tuple[int, int, int]
     problem: GemmProblem
@@ -48,8 +45,7 @@ class Blocks:
 
     @classmethod
     def cut(cls, p: GemmProblem, matrices: int = 1, rows: int = 1, columns: int = 1) -> Blocks:
-        """The outermost batch mode, rows and columns of a product in at most so many parts
-        each."""
+        """The outermost batch mode, rows and columns of a product, each in so many parts."""
         m, n = (x if parts == 1 else _whole(-(-x // parts))
                 for x, parts in ((p.m, rows), (p.n, columns)))
         return cls(-(-(p.batch[0] if p.batch else 1) // matrices), m, n)
@@ -57,8 +53,7 @@ class Blocks:
     @classmethod
     def fewest(cls, p: GemmProblem, room: int,
                nbytes: Callable[[GemmProblem], int]) -> Blocks | None:
-        """The fewest blocks whose workspace has room, a triangle in one; ``None`` beyond
-        :data:`MOST_BLOCKS`."""
+        """The fewest blocks with room for their workspace, a triangle in one, or ``None``."""
         matrices = p.batch[0] if p.batch else 1
         for total in range(1, 2 if p.triangle else MOST_BLOCKS + 1):
             for each in divisors(total, matrices):
@@ -71,8 +66,7 @@ class Blocks:
         return None
 
     def smaller(self) -> Blocks | None:
-        """Half of them, batches first, then C's longer side; ``None`` if nothing is left to
-        halve."""
+        """Half of them, batches first, then C's longer side; ``None`` if nothing is left."""
         if self.matrices > 1:
             return replace(self, matrices=-(-self.matrices // 2))
         longest = "m" if self.m >= self.n else "n"
@@ -88,8 +82,7 @@ class Blocks:
 
     def by_rows(self, p: GemmProblem, workspace: Workspace, shared: Callable[[GemmProblem], T],
                 roles: tuple[Role, Role] = ("a", "b")) -> Iterator[tuple[Block, T, bool]]:
-        """The blocks with what those of the same rows share of the workspace, and if they are its
-        first."""
+        """Blocks, what those of the same rows share of the workspace, and if they are first."""
         for _rows, blocks in groupby(self.of(p, roles), key=lambda block: block.start[:2]):
             with workspace.lent():
                 first, *others = blocks
@@ -102,7 +95,6 @@ class Blocks:
         return sum(1 for _block in self.of(p))
 
     def note(self, p: GemmProblem, together: str) -> str:
-        """The end of a plan's reason if C is cut."""
         many = self.count(p)
         return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than {together} together"
 
@@ -120,8 +112,7 @@ class Blocks:
 
 def beginning(p: GemmProblem, at: Ints, row: int = 0,
               column: int = 0) -> tuple[GemmProblem, dict[Role, int]]:
-    """The product from an index of the outer batch modes, a row and a column on, and bytes to
-    it."""
+    """The product from an index, a row and a column on, and the bytes to there by role."""
     offsets = dict[Role, int]()
 
     def part(role: Role, x: Operand) -> Operand:

@@ -14,8 +14,6 @@ from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ...kernels.reduce.slices import TILE as REDUCE_TILE
-from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import copy_alternatives, copy_choice
 from ..operands import (
     Roles,
@@ -25,7 +23,6 @@ from ..operands import (
     row_pitch,
     span,
     specialised,
-    tiles_of_c,
     vector_width,
 )
 from ..plan import Alternative, Launch, Plan, Role, least, place
@@ -42,19 +39,16 @@ from ..problem import (
 )
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, gemm_alternatives, plan_gemm
-from .family import workspace_bytes
+from .family import Choice, reduction, workspace_bytes
 from .packing import Packed, Pairs, packed, with_copies
-from .simt import MAX_VECTOR, Choice, choices, types
-
-__all__ = ["VARIANTS", "canonical", "plan_contraction", "plan_gett"]
+from .simt import MAX_VECTOR, choices, types
 
 _AHEAD = 256       # a tile and the copies ahead of the end reach at most this far outside of a mode
 
 
 # -- as few modes as possible ----------------------------------------------------------------------
 def _ordered(modes: Modes, *preferred: int) -> Modes:
-    """Modes with a stride-1 mode of the first ``preferred`` tensor that has one first, then by
-    stride."""
+    """Modes by stride in the first ``preferred`` tensor that has one with stride 1."""
     def key(mode: Ints) -> tuple:
         return (*(mode[column] != 1 for column in preferred),
                 *(abs(mode[column]) for column in preferred), mode)
@@ -89,8 +83,7 @@ class _Tensor:
     batch: Pairs
 
     def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
-        """How it is accessed: which group starts with stride 1, and vectors along its first
-        mode."""
+        """How it is accessed: the group that starts with stride 1, and vectors along it."""
         extent, stride = self.first[0]
         unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
         others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
@@ -123,14 +116,12 @@ def _extents(modes: Sequence[Ints]) -> Ints:
 
 
 def _plain(p: ContractionProblem, operands: Iterable[Operand]) -> GemmProblem:
-    """The GEMM of the same extents with these operands."""
     (a, b, c), (m, n, k) = operands, (prod(_extents(group)) for group in (p.m, p.n, p.k))
     return GemmProblem(m, n, k, a, b, c, _extents(p.batch)[::-1], p.alpha, p.beta, p.precision)
 
 
 def _flat(p: ContractionProblem) -> GemmProblem:
-    """The GEMM with the strides of each group's first mode: all of it where groups have one
-    mode."""
+    """The GEMM with the strides of each group's first mode."""
     return _plain(p, (t.matrix(t.first[0][1], t.second[0][1]) for t in _tensors(p)))
 
 
@@ -223,7 +214,6 @@ def _groups(p: ContractionProblem) -> str:
 
 
 def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
-    """Plan a contraction on ``gemm_simt`` with nested modes."""
     _check(problem)
     if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
         return Plan.nothing(problem, device)
@@ -237,21 +227,20 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     if swapped:                     # so that C is M-major, the order in which threads write vectors
         p = _swapped(p)
     roles: Roles = dict(zip("ABC", "bac" if swapped else "abc", strict=True))
-    (a, b, _c), flat = _tensors(p), _flat(p)
-    choice = least(choices(flat, device, a.access(), b.access()), device)
+    (a, b, c), flat = _tensors(p), _flat(p)
+    found = least(choices(flat, device, a.access(), b.access()), device)
+    choice = replace(found, turn=0)                                 # slices of modes are ranges
     reason = (
         f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
-        f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}"
+        f"{choice.on(device)}"
     )
-    if choice.slices == 1:
-        launches: tuple[Launch, ...] = (_product(p, choice, roles),)
-    else:
-        slices = _slices(p, choice, flat.accumulator)
-        launches = (_product(slices, choice, {**roles, "C": "workspace"}),
-                    _reduction(p, choice, flat, roles))
-    workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
+    launches, workspace = [_product(p, choice, roles)], 0
+    if choice.slices > 1:
+        slices, workspace = _slices(p, choice, flat), workspace_bytes(flat, choice.slices)
+        launches = [_product(slices, choice, {**roles, "C": "workspace"}),
+                    reduction(flat, choice, c.span, (len(p.m), len(p.n)), **_values(p, roles))]
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
-    return Plan(problem, device, "gett", choice, launches, workspace, reason,
+    return Plan(problem, device, "gett", choice, tuple(launches), workspace, reason,
                 choice.work.seconds(device), works=(choice.work,))
 
 
@@ -331,7 +320,7 @@ def _unpacking(p: CopyProblem) -> CopyProblem:
                    src_alignment=p.dst_alignment, dst_alignment=p.src_alignment)
 
 
-def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:
+def _slices(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> ContractionProblem:
     """The product of slices of K into the workspace (M, N, batch, slice)."""
     # Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
     # instead of the address.
@@ -342,7 +331,7 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
     (_k, in_a, in_b), *nested = p.k
     step = (0, 0) if nested else (choice.chunk * in_a, choice.chunk * in_b)
     return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)),
-                   c=Storage(accumulator), alpha="one", beta="zero")
+                   c=Storage(flat.accumulator), alpha="one", beta="zero")
 
 
 def _values(p: ContractionProblem, roles: Roles) -> dict[str, Any]:
@@ -367,16 +356,6 @@ def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
                          tile=choice.tile, a=a.access(), b=b.access(), split_k=choice.slices > 1,
                          modes=(len(p.m), len(p.n), len(p.k)))
     return bind(gemm_simt, config, flat, choice.blocks, **_values(p, roles), chunk=choice.chunk)
-
-
-def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem, roles: Roles) -> Launch:
-    """The launch that adds the slices."""
-    c = _tensors(p)[2]
-    reach = max(c.span, choice.slices * flat.outputs)
-    config = specialised(ReduceConfig, flat, OperandAccess(c.access(1).unit), reach,
-                         modes=(len(p.m), len(p.n)))
-    return bind(reduce_split, config, flat, tiles_of_c(flat, REDUCE_TILE), **_values(p, roles),
-                W=place("workspace"), S=choice.slices)
 
 
 VARIANTS: tuple[Variant, ...] = (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import itemgetter
 
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, oldest_with
@@ -27,9 +28,6 @@ from .skinny import PLANES, SKINNY
 from .split import GUARDED, SPLIT
 from .thin import THIN
 from .wgmma import why_not_wgmma
-
-__all__ = ["FAMILIES", "PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm",
-           "plan_of"]
 
 PRECISIONS = (*NATIVE_PRECISIONS, *FORMATS, "tf32", "modular")
 """What ``precision=`` may be; only "tf32" may be less accurate than native arithmetic ("ieee")."""
@@ -61,7 +59,6 @@ def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[fl
 
 
 def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_mma`` does not compute a problem on units that are made for its type."""
     made = capabilities(device.arch).float64_tensor_cores if p.a.dtype in _WIDE else dtype(p.a.dtype).is_stored
     return why_not_mma(p, device) if made else f"mma.sync has no tensor cores for {p.a.dtype} on {device.arch}"
 
@@ -150,30 +147,30 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     return _within_limit(_rows(problem, device), problem, device)
 
 
+def _least(found: Iterable[Alternative], device: DeviceInfo) -> Alternative:
+    return min(found, key=lambda each: each.seconds(device))
+
+
 def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The fastest plan of some families whose workspace is within the limit."""
-    fastest = [min((x.seconds(device), index, i, x)
-                   for i, x in enumerate(_timed(row, problem, device)))
-               for index, row in enumerate(rows)]
+    """The plan of the fastest of some families whose workspace is within the limit."""
+    fastest = [(row, _least(_timed(row, problem, device), device)) for row in rows]
     over = ""
-    for _seconds, index, _i, least in sorted(fastest):
+    for row, best in sorted(fastest, key=lambda found: found[1].seconds(device)):
         try:
-            plan = plan_in_blocks(problem, device, rows[index].plan)
+            plan = plan_in_blocks(problem, device, row.plan)
         except NoRoom as none:
-            over += f"; not {rows[index].name}: {none}"
+            over += f"; not {row.name}: {none}"
         else:
-            return _noted(_estimated(plan, least), over)
+            return plan_of(best, plan, over)
     raise ValueError(
         f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes"
     )
 
 
-def plan_of(choice: Alternative) -> Plan:
-    return _noted(_estimated(choice.plan(), choice))
-
-
-def _estimated(plan: Plan, choice: Alternative) -> Plan:
-    return replace(plan, seconds=choice.seconds(plan.device), works=choice.works)
+def plan_of(choice: Alternative, plan: Plan | None = None, over: str = "") -> Plan:
+    """The plan of an alternative, or one in blocks by its family, with its counts."""
+    plan = plan or choice.plan()
+    return _noted(replace(plan, seconds=choice.seconds(plan.device), works=choice.works), over)
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
@@ -188,9 +185,8 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
     return rows
 
 
-def _noted(plan: Plan, over: str = "") -> Plan:
-    """A plan that says why a faster family is not taken: workspace, or what tensor cores
-    refuse."""
+def _noted(plan: Plan, over: str) -> Plan:
+    """A plan that says why a faster family is not taken."""
     problem, device = plan.problem, plan.device
     if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
             and plan.family in ("gemm_mma", "gemm_simt"):
@@ -226,15 +222,13 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
     """The alternative of the least estimate, without a workspace limit."""
     # Families whose floor is above an estimate that was found already are not asked.
-    floors = [(_floor(problem, row, device)[1], index, row)
-              for index, row in enumerate(_rows(problem, device))]
-    found: list[tuple[float, int, int, Alternative]] = []
-    for floor, index, row in sorted(floors, key=lambda each: each[:2]):
-        if found and floor > min(found)[0]:
+    floors = [(_floor(problem, row, device)[1], row) for row in _rows(problem, device)]
+    fastest: list[Alternative] = []
+    for floor, row in sorted(floors, key=itemgetter(0)):
+        if fastest and floor > fastest[0].seconds(device):
             break
-        found += ((x.seconds(device), index, i, x)
-                  for i, x in enumerate(_timed(row, problem, device)))
-    return min(found)[3]
+        fastest = [_least((*fastest, *_timed(row, problem, device)), device)]
+    return fastest[0]
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:

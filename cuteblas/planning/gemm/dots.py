@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
-from ..operands import Oriented, turned
+from ..operands import Oriented
 from ..plan import Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import plan_reduction, reducing, why_not_reduced
-from .family import Choice, Family, Made
-
-__all__ = ["DOTS", "plan_dots", "why_not_dots"]
+from .family import Choice, Family, Made, as_it_is
 
 
 def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
-    """Why a problem cannot be computed as dot products, or ``None`` if it can."""
     if p.shape != (1, 1):
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
     if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
@@ -48,5 +44,5 @@ def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
     return Made(launches, plan.workspace_bytes, plan.reason, plan.config)
 
 
-DOTS = Family("reduce", why_not_dots, _tilings, _made, partial(turned, swapped=False, purpose=""))
+DOTS = Family("reduce", why_not_dots, _tilings, _made, as_it_is)
 plan_dots = DOTS.plan

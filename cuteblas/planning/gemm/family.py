@@ -7,29 +7,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
-from ..cost.work import Work, added, blocks_in_turns
+from ..cost.work import Counted, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes
+from ..guard import VERDICT
 from ..operands import (
     Oriented,
     Roles,
     along_rows,
     bind,
     compact,
+    of_triangle,
     operand_span,
     output_span,
     power_of_two,
     specialised,
     tiles_of_c,
+    turned,
     unit_mode,
 )
 from ..plan import Alternative, Launch, Plan, least, place
-from ..problem import DeviceInfo, GemmProblem, Operand, Pair
-
-__all__ = ["MIN_SLICE", "NATIVE_PRECISIONS", "UNCOUNTED", "Choice", "Family", "Made",
-           "adding_threads", "counted_blocks", "divided_bytes", "in_slices", "most_workspace",
-           "numbers_of_slices", "reduction", "sliced", "why_not_plain", "workspace_bytes"]
+from ..problem import DeviceInfo, GemmProblem, Ints, Operand, Pair, transposed
 
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
@@ -45,21 +46,24 @@ def why_not_plain(p: GemmProblem) -> str | None:
     return None if native else f"it does not support precision={p.precision!r}"
 
 
-class Made(NamedTuple):
-    """The launches of a choice, and what its plan says of them."""
+as_it_is = partial(turned, swapped=False, purpose="")
+"""The problem whatever the order of C."""
 
+
+class Made(NamedTuple):
     launches: tuple[Launch, ...]
     workspace_bytes: int
     reason: str
     config: object = None
     fallback: str = ""
+    copied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Family:
     """A way to compute products. ``tilings`` are the choices for a problem that ``facing`` has put
-    in the order in which the kernel writes C; ``made`` computes one; ``precisions`` may take
-    it."""
+    in the order in which the kernel writes C; ``made`` computes one of them; ``precisions`` are
+    those for which it may be taken."""
 
     name: str
     why_not: Callable[[GemmProblem, DeviceInfo], str | None]
@@ -78,34 +82,32 @@ class Family:
                      floor: float = 0.0) -> Iterator[Alternative]:
         """The plans without a workspace limit; none needs fewer clocks than ``floor``."""
         for choice in self.choices(problem, device):
-            yield Alternative(self.name, choice.name or str(choice), (choice.work,),
+            yield Alternative(self.name, choice.name or str(choice), (*choice.before, choice.work),
                               partial(self.planned, problem, device, choice), floor)
 
     def plan(self, problem: GemmProblem, device: DeviceInfo, choice: Choice | None = None,
-             **own: Any) -> Plan:
+             gate: int | None = None) -> Plan:
         """The plan within the workspace limit; ``choice`` overrules that of the least estimate."""
         if refused := self.why_not(problem, device):
             raise ValueError(f"{self.name} cannot compute this: {refused}")
-        return self.planned(problem, device,
-                            choice or least(self.choices(problem, device), device), **own)
+        choice = choice or least(self.choices(problem, device), device)
+        return self.planned(problem, device, replace(choice, verdict=gate))
 
-    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
-                **own: Any) -> Plan:
-        """The plan of a choice for a problem that ``why_not`` does not refuse."""
-        made = self.made(self.facing(problem), device, choice, **own)
-        seconds = None if choice.work is UNCOUNTED else choice.work.seconds(device)
+    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Plan:
+        """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
+        made = self.made(self.facing(problem), device, choice)
+        counted = sum(work.seconds(device) for work in (*choice.before, choice.work))
         return Plan(problem, device, self.name, made.config or choice, made.launches,
-                    made.workspace_bytes, made.reason, seconds, fallback=made.fallback)
+                    made.workspace_bytes, made.reason,
+                    None if choice.work is UNCOUNTED else counted, made.copied, made.fallback)
 
 
 MIN_SLICE = 128
-"""The least depth of a slice of K."""
 
 _MOST_BYTES = 64 << 20
 _MOST_ADDING = 64              # threads that add the slices of an element
 
 UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
-"""The work of what a caller chose."""
 
 
 Tile = TypeVar("Tile")
@@ -113,21 +115,33 @@ Tile = TypeVar("Tile")
 
 @dataclass(frozen=True)
 class Choice(Generic[Tile]):
-    """A tile and slices of K, each ``chunk`` deep; ``divided`` tiles have their K between
-    blocks."""
+    """A tile and slices of K, each ``chunk`` deep, perhaps in turns of ``turn`` elements; K of
+    ``divided`` tiles is between blocks. ``adding`` threads add the slices of an element;
+    ``verdict`` is that of a fallback; ``before`` is the work of copies."""
 
     tile: Tile
     slices: int
     chunk: int
-    blocks: int
+    blocks: int = 1
     work: Work = UNCOUNTED
     name: str = field(default="", compare=False, repr=False)
     divided: int = 0
+    turn: int = 0
+    adding: int = 1
+    verdict: int | None = None
+    before: tuple[Counted, ...] = ()
 
     @property
     def in_slices(self) -> str:
         """A part of a plan's reason: how K is split, if it is."""
-        return f", K in {self.slices} slices of {self.chunk}, added in order" if self.slices > 1 else ""
+        if self.slices == 1:
+            return ""
+        turns = f" that take turns of {self.turn}" if self.turn else ""
+        return f", K in {self.slices} slices of {self.chunk}{turns}, added in order"
+
+    def on(self, device: DeviceInfo) -> str:
+        """A part of a plan's reason: the blocks, and how K is split."""
+        return f"{self.blocks} blocks on {device.multiprocessors} multiprocessors{self.in_slices}"
 
     def __str__(self) -> str:
         return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1
@@ -138,10 +152,11 @@ def _with_mode(operand: Operand, stride: int) -> Operand:
     return replace(operand, batch_strides=(stride, *operand.batch_strides))
 
 
-def _slice_of_workspace(p: GemmProblem) -> Operand:
-    """C with slices as the outermost batch mode, each M-major."""
+def _slice_of_workspace(p: GemmProblem, mode: int = 0) -> Operand:
+    """C with slices as one more batch mode, outermost: in each slice a mode has stride 1."""
     strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
-    return Operand(p.accumulator, (1, p.m), (slice_stride, *reversed(strides)))
+    return Operand(p.accumulator, (p.n, 1) if mode else (1, p.m),
+                   (slice_stride, *reversed(strides)))
 
 
 def most_workspace(device: DeviceInfo) -> int:
@@ -159,10 +174,19 @@ def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
         count, after = after, 2 * count
 
 
-def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
-    """The product of every slice of K, ``chunk`` apart, into the workspace; all of a triangle."""
+def steps_of_slices(p: GemmProblem, tile: Any, device: DeviceInfo, full: Ints, most: int,
+                    resident: int = 1) -> list[int]:
+    """Steps along K of slices with which blocks fill the device, the fewest first."""
+    steps, blocks = -(-p.k // tile.k), tiles_of_c(p, (tile.m, tile.n))
+    most = min(most, most_workspace(device) // workspace_bytes(p, 1))
+    numbers = (min(most, times * device.multiprocessors * resident // blocks) for times in full)
+    return sorted({-(-steps // count) for count in numbers if count > 1})
+
+
+def sliced(p: GemmProblem, count: int, chunk: int, mode: int = 0) -> GemmProblem:
+    """The product of every slice of K, ``chunk`` apart, along a mode of C in the workspace."""
     return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]),
-                   b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p),
+                   b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p, mode),
                    batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator,
                    fusion=None, triangle=None, hermitian=False)
 
@@ -183,39 +207,59 @@ def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident:
                     "stored": outputs * slices * item}
 
 
+def is_divided(p: GemmProblem, tile: Any) -> bool:
+    """Whether a tile divides a product, whose kernel then needs no predicates."""
+    return not (p.triangle or p.m % tile.m or p.n % tile.n or p.k % tile.k)
+
+
 def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
     """Bytes of sums, 64 rows a warpgroup, and of flags, where blocks divide tiles."""
     warpgroups = groups * device.multiprocessors
     return 4 * 64 * columns * warpgroups, 4 * warpgroups
 
 
-def in_slices(
-    p: GemmProblem,
-    choice: Choice,
-    multiply: Callable[[GemmProblem, Roles], Launch],
-    roles: Roles,
-    *,
-    gate: int | None = None,
-    along: int = 1,
-    step: int = 0
-) -> tuple[tuple[Launch, ...], int]:
+def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Roles], Launch],
+              roles: Roles, mode: int = 0) -> tuple[tuple[Launch, ...], int]:
     """The launches of a product or of slices and their sum, and workspace bytes."""
-    # ``multiply`` launches a product whose operands are in the memory of roles. Slices begin
-    # ``step`` elements of K apart, by default a chunk.
+    # ``multiply`` launches a product in the memory of roles; slices are a mode of C.
     if choice.slices == 1:
         return (multiply(p, roles),), 0
-    parts = multiply(sliced(p, choice.slices, step or choice.chunk), {**roles, "C": "workspace"})
-    return (parts, reduction(p, choice.slices, gate, along)), workspace_bytes(p, choice.slices)
+    parts = multiply(sliced(p, choice.slices, choice.turn or choice.chunk, mode),
+                     {**roles, "C": "workspace"})
+    adding = reduction(transposed(p) if mode else p, choice)
+    return (parts, adding), workspace_bytes(p, choice.slices)
+
+
+def made_by(kernel: Callable[[Any], GeneratedKernel],
+            config: Callable[[GemmProblem, DeviceInfo, Any], object],
+            words: Callable[[GemmProblem, Any], str], mode: int = 0) -> Callable[..., Made]:
+    """How a family computes whose choices are configurations of one kernel, :func:`in_slices`."""
+    def made(facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
+        def multiply(part: GemmProblem, roles: Roles) -> Launch:
+            return bind(kernel, config(part, device, choice), part, roles=roles,
+                        gate=choice.verdict, **vars(choice), status=View(place(VERDICT)))
+
+        p = facing.problem
+        reason = f"{words(p, choice)}: {choice.on(device)}"
+        return Made(*in_slices(p, choice, multiply, facing.by_name, mode),
+                    reason + of_triangle(p, choice.slices) + facing.note, choice)
+
+    return made
 
 
 def adding_threads(slices: int) -> int:
-    """Threads that add the slices of an element, where several do."""
     return min(_MOST_ADDING, max(2, power_of_two(-(-slices // 4))))
 
 
-def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
+def reduction(p: GemmProblem, choice: Choice, reach: int = 0, modes: Pair = (1, 1),
+              **nested: Any) -> Launch:
+    """The launch that adds the slices, of stride 1 along M; ``nested`` modes have their own
+    values."""
+    count, gate = choice.slices, choice.verdict
     partial = operand_span(_slice_of_workspace(p), p.shape, (count, *p.batch))
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
-                         max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
+                         max(p.m, p.n, partial, output_span(p), reach), 0, gate=gate,
+                         along=choice.adding, modes=modes,
                          triangle=None if p.triangle == "both" else p.triangle)
-    return bind(reduce_split, config, p, tiles_of_c(p, config.tile, True), gate=gate, W=place("workspace"), S=count)
+    return bind(reduce_split, config, p, tiles_of_c(p, config.tile, True), gate=gate,
+                W=place("workspace"), S=count, **nested)

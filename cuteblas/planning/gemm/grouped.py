@@ -24,7 +24,6 @@ from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ..cost.work import Work, blocks_in_turns
 from ..floors import compulsory_bytes
 from ..operands import (
-    Roles,
     alpha_kind,
     gemm_span,
     gemm_values,
@@ -33,7 +32,7 @@ from ..operands import (
     tiles_of_c,
     vector_access,
 )
-from ..plan import Argument, Plan, aligned
+from ..plan import Argument, Plan, aligned, place
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
 from .blocks import beginning
 from .dispatch import plan_gemm
@@ -43,9 +42,8 @@ from .mma import tile_work as mma_work
 from .simt import candidates, resident_blocks, simt_access, summing
 from .simt import tile_work as simt_work
 
-__all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
-
 _NUMBERS = {"zero": 0, "one": 1}
+_NAMES, _OTHER = {"a": "A", "b": "B", "c": "C"}, {"A": "B", "B": "A"}
 _MOST_MEMBERS = 64  # of a batch: more of them are a launch by themselves
 _BUSY = 16          # launches: a product that keeps a device busy for so long saves nothing by
                     # sharing one
@@ -53,13 +51,11 @@ _BUSY = 16          # launches: a product that keeps a device busy for so long s
 
 @dataclass(frozen=True)
 class Member:
-    """One product of a table, without batch modes, perhaps as C^T = B A^T; ``offsets`` are bytes
-    by role."""
+    """A product of a table, without batch modes, perhaps as C^T; ``places`` are its matrices."""
 
     index: int
     problem: GemmProblem
-    roles: tuple[str, str] = ("a", "b")
-    offsets: tuple[tuple[str, int], ...] = ()
+    places: tuple[tuple[str, Argument], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,8 +106,6 @@ class Number(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A table that is to be filled in."""
-
     blank: np.ndarray
     addresses: tuple[Address, ...]
     numbers: tuple[Number, ...]
@@ -174,14 +168,10 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
 
 def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
     """What a row takes; alpha and beta may be numbers that the problem knows."""
-    p, shifts = member.problem, dict(member.offsets)
-    fused_roles = p.fusion.roles if p.fusion else ()
-    named = (*zip("ABC", (*member.roles, "c"), strict=True),
-             *zip(fused_roles, fused_roles, strict=True))
-    places: Roles = {name: Argument(role=role, offset=shifts.get(role, 0)) for name, role in named}
+    p = member.problem
     kinds = {"alpha": p.alpha, "beta": p.beta}
     numbers = {name: _NUMBERS[kind] for name, kind in kinds.items() if kind in _NUMBERS}
-    values = gemm_values(p, places) | numbers
+    values = gemm_values(p, dict(member.places)) | numbers
     return {name: value for name, value in values.items() if name in kernel.row_signature}
 
 
@@ -204,9 +194,9 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
         return Plan.nothing(problem, device, GroupedChoice(()), "the results have no elements")
     choice = GroupedChoice(tuple(parts))
     launches = tuple(launch(lambda part: part.kernel, part, part.blocks,
-                            table=Argument(role="table", offset=part.start * WORD_BYTES),
-                            entries=part.entries, levels=part.entries.bit_length() - 1,
-                            row_words=part.row_words) for part in parts)
+                            table=place("table", part.start * WORD_BYTES), entries=part.entries,
+                            levels=part.entries.bit_length() - 1, row_words=part.row_words)
+                     for part in parts)
     reason = (
         f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
         f"{', '.join(str(part.blocks) for part in parts)} blocks; each block finds its product in a table"
@@ -216,7 +206,6 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
 
 
 def _refusal(p: GemmProblem) -> str | None:
-    """Why a product cannot be one of a group; ``None`` if it can."""
     if p.precision not in ("auto", "ieee"):
         return f"a group of products takes precision 'auto' or 'ieee', got {p.precision!r}"
     if p.variant is not None:
@@ -248,7 +237,8 @@ def _members(index: int, p: GemmProblem) -> list[Member]:
     for at in product(*map(range, p.batch)) if p.outputs else ():
         part, offsets = beginning(p, at)
         flat = with_matrices(part, lambda _role, x: replace(x, batch_strides=()))
-        members.append(Member(index, replace(flat, batch=()), offsets=tuple(offsets.items())))
+        places = {_NAMES.get(role, role): place(role, offset) for role, offset in offsets.items()}
+        members.append(Member(index, replace(flat, batch=()), tuple(places.items())))
     return members
 
 
@@ -302,8 +292,7 @@ def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
 
 
 class _Choice(NamedTuple):
-    """A tile, what multiplying one of ``steps`` does, and blocks that a multiprocessor has at
-    once."""
+    """A tile, what one of ``steps`` does, and blocks that a multiprocessor has at once."""
 
     tile: Any
     of_depth: Callable[[int], Work]
@@ -311,11 +300,11 @@ class _Choice(NamedTuple):
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
         """The estimated time: of all blocks, evenly, or of the longest one alone."""
-        tile, blocks = self.tile, [_blocks(member.problem, self.tile) for member in members]
-        depths, moved = [member.problem.depth
-                         for member in members], sum(compulsory_bytes(x.problem) for x in members)
+        tile, problems = self.tile, [member.problem for member in members]
+        blocks = [_blocks(p, tile) for p in problems]
+        depths, moved = [p.depth for p in problems], sum(map(compulsory_bytes, problems))
         mean = sum(n * depth for n, depth in zip(blocks, depths, strict=True)) // sum(blocks)
-        of_c = tile.m * tile.n * dtype(members[0].problem.c.dtype).bytes
+        of_c = tile.m * tile.n * problems[0].c.item
 
         def expected(depth: int, count: int, nbytes: int) -> float:
             turns = blocks_in_turns(count, self.resident, -(-depth // tile.k), tile.stages, device)
@@ -336,19 +325,20 @@ class _Simt:
         p = member.problem
         runs, across = (p.c.strides[mode] == 1 or p.shape[mode] <= 1
                         for mode in (self.run_mode, 1 - self.run_mode))
-        return member if runs or not across else replace(member, problem=transposed(p),
-                                                         roles=member.roles[::-1])
+        if runs or not across:
+            return member
+        places = tuple((_OTHER.get(name, name), there) for name, there in member.places)
+        return replace(member, problem=transposed(p), places=places)
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
         p = _meet([member.problem for member in members])
         a, b = p.map_inputs(simt_access)
-        accumulator = dtype(p.accumulator)
-        for t in candidates(accumulator.name):
+        for t in candidates(p.accumulator):
             depth, blocks = 0, 0                       # large tiles have one chain
             if t.chains > 1:
                 depth = max(member.problem.k for member in members)
                 blocks = sum(tiles_of_c(member.problem, (t.m, t.n)) for member in members)
-            yield _Choice(summing(t, depth, blocks, accumulator.bytes, device),
+            yield _Choice(summing(t, depth, blocks, p.sum_bytes, device),
                           partial(simt_work, p, t, a=a, b=b, device=device), resident_blocks(t))
 
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:

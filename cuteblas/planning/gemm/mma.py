@@ -2,53 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
-from math import prod
+from math import inf, prod
 
 from ..._dtypes import dtype
 from ...codegen.mma import MmaAtom, mma_atom
-from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
 from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
-from ..guard import VERDICT
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
-    Roles,
-    bind,
     gemm_span,
-    of_triangle,
     oriented,
     run_access,
     settled,
     specialised,
-    tiles_of_c,
     vector_access,
 )
-from ..plan import Launch, Plan, least, place
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..plan import Plan, least
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair
 from .family import (
     MIN_SLICE,
     Choice,
     Family,
-    Made,
     adding_threads,
     counted_blocks,
-    in_slices,
-    most_workspace,
+    is_divided,
+    made_by,
     numbers_of_slices,
-    workspace_bytes,
+    steps_of_slices,
 )
-
-__all__ = ["MMA", "along", "covered_tiles", "facing_rows", "is_thin", "mma_choices", "mma_launches",
-           "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work",
-           "why_not_mma"]
 
 _PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
@@ -122,7 +111,7 @@ _WIDE_SHAPES: dict[tuple[str, str], _Shapes] = {
 
 
 @lru_cache(maxsize=1024)
-def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
+def _read(operand: Operand, extents: Pair) -> OperandAccess:
     """How ``gemm_mma`` reads an operand: rows of 2 bytes that begin anywhere by covering words."""
     # The first word of a row may hold what is before it, which is the array's memory if no row is
     # before its first one and that one begins at a word.
@@ -135,22 +124,17 @@ def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
                    and matrix)
 
 
-def _by_words(p: GemmProblem) -> bool:
-    """Whether C is written by the words that cover its rows."""
-    return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, p.shape).covering
-
-
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
-    """Whether C is written by rows through shared memory: by words, or where pairs are
-    impossible."""
+    """Whether C is written by rows through shared memory, by words or where pairs fail."""
     item, room = p.c.item, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
-    elements = _LEAST_COPIED <= item < VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
-    return room and (_by_words(p) or (elements and vector_access(p.c, p.shape,
-                                                                 _PAIR * item).width == 1))
+    if not room or p.triangle or p.c.strides[1] != 1:
+        return False
+    elements = _LEAST_COPIED <= item < VECTOR_BYTES and p.n >= LEAST_ROW
+    single = elements and vector_access(p.c, p.shape, _PAIR * item).width == 1
+    return single or _read(p.c, p.shape).covering
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
     atom = mma_atom(p.a.dtype, device.arch)
     if atom is None or p.b.dtype != p.a.dtype:
         return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype
@@ -201,39 +185,25 @@ def _wide_shapes(atom: MmaAtom) -> _Shapes:
     return _WIDE_SHAPES.get((atom.element, atom.arch), ())
 
 
-def is_thin(tile: MmaTile) -> bool:
-    """Whether a tile is one of those for products with few columns or rows."""
-    shapes = _THIN_SHAPES.get(tile.atom.element, ()) + _COVERED_SHAPES
-    return tile.k == _thin_step(tile.atom) and _shape(tile) in shapes
-
-
 def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
     return tile.m, tile.n, *tile.warps, tile.min_blocks
 
 
-def _thin_step(atom: MmaAtom) -> int:
-    """The step along K of thin tiles: a line, or two instructions if they need more."""
-    return max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
-
-
-def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
-    """Tiles for few columns or rows, with no more stages than the depth has use for."""
-    return _by_lines(_THIN_SHAPES.get(atom.element, ()), atom, device, depth)
-
-
-def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
-    """Tiles for operands read by covering words, of a batch or with few columns or rows."""
-    return _by_lines(_COVERED_SHAPES, atom, device, depth)
-
-
-def _by_lines(shapes: _Shapes, atom: MmaAtom, device: DeviceInfo,
-              depth: int) -> Iterator[MmaTile]:
-    return (_with_useful_stages(tile, depth)
-            for tile in _fitting(shapes, atom, _thin_step(atom), device))
+def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int,
+               covered: bool = False) -> Iterator[MmaTile]:
+    """Tiles for few columns or rows, with useful stages; ``covered`` operands have more of
+    them."""
+    shapes = _THIN_SHAPES.get(atom.element, ()) + _COVERED_SHAPES * covered
+    step = max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
+    return (_with_useful_stages(tile, depth) for tile in _fitting(shapes, atom, step, device))
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
-    return replace(tile, stages=min(tile.stages, max(2, -(-depth // tile.k) + 1)))
+    return _at_most(tile, max(2, -(-depth // tile.k) + 1))
+
+
+def _at_most(tile: MmaTile, stages: int) -> MmaTile:
+    return tile if tile.stages <= stages else replace(tile, stages=stages)
 
 
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
@@ -264,19 +234,17 @@ def _is_crowded(tile: MmaTile) -> bool:
     return _shape(tile)[:4] in _CROWDED
 
 
-def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[Choice[MmaTile]]:
+def mma_choices(p: GemmProblem, device: DeviceInfo, *,
+                atom_of: Callable[[str, str], MmaAtom | None] = mma_atom) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
-    covered = any(_covered(p))
-
-    def fitted(tile: MmaTile) -> MmaTile:
-        return _with_room(p, tile, device) if covered else tile
-
-    if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
+    atom, covered = atom_of(p.a.dtype, device.arch), any(_covered(p))
+    assert atom is not None
+    fitted = partial(_with_room, p, device)
+    if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not any(p.map_inputs(_is_narrow)):
         narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
-        for tile in map(fitted, (*thin_tiles(atom, device, p.k),
-                                 *(covered_tiles(atom, device, p.k) if narrow else ()))):
+        for tile in map(fitted, thin_tiles(atom, device, p.k, narrow)):
             for chunk in _thin_chunks(p, device, tile):
-                yield _choice(p, tile, chunk, device)
+                yield _choice(p, tile, chunk, device, thin=True)
     if atom.splits:
         return
     numbers = list(numbers_of_slices(p, device))
@@ -290,32 +258,31 @@ def _covered(p: GemmProblem) -> tuple[bool, bool]:
     return p.map_inputs(lambda *x: _read(*x).covering)
 
 
-def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
+def _with_room(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> MmaTile:
     """A tile with no more stages than there is room for beside covered rows."""
     more = sum(_ROOM_OF_A_ROW * (extent if x.strides[1] == 1 else tile.k)
                for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True)
                if covered)
     room = device.shared_bytes_per_block // (tile.min_blocks * (tile.stage_bytes + more))
-    return replace(tile, stages=max(2, min(tile.stages, room)))
+    return _at_most(tile, max(2, room))
 
 
-def _narrow_reads(p: GemmProblem) -> bool:
+def _is_narrow(x: Operand, extents: Pair) -> bool:
     """Whether an operand cannot be copied asynchronously."""
-    return any(not (access := _read(x, extents)).covering and access.width
-               * x.item < _LEAST_COPIED for x, extents in p.inputs)
+    access = _read(x, extents)
+    return not access.covering and access.width * x.item < _LEAST_COPIED
 
 
 def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]:
     """Depths of slices with which blocks fill the device."""
-    steps, room = -(-p.k // tile.k), device.multiprocessors * tile.min_blocks
-    blocks = tiles_of_c(p, (tile.m, tile.n))
-    most = min(p.k // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
-    numbers = (min(most, full * room // blocks) for full in _FULL)
-    return [p.k, *sorted({tile.k * -(-steps // x) for x in numbers if x > 1})]
+    steps = steps_of_slices(p, tile, device, _FULL, p.k // MIN_SLICE, tile.min_blocks)
+    return [p.k, *(tile.k * count for count in steps)]
 
 
-def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
-    slices, item, thin = -(-p.k // chunk), p.c.item, is_thin(tile)
+def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo,
+            thin: bool = False) -> Choice[MmaTile]:
+    """A tile, K in slices of such a depth, and what that does."""
+    slices, item, wide = -(-p.k // chunk), p.c.item, _wide_shapes(tile.atom)
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
     blocks, counts = counted_blocks(p, tile, slices, chunk, resident, device, 1 + tile.atom.splits)
     pair = min(VECTOR_BYTES, _PAIR * item)
@@ -328,20 +295,20 @@ def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Ch
     lines = f" by {tile.k} of K" if thin and not tile.atom.splits else ""
     beside = f" and {tile.min_blocks} blocks" if _shape(tile) in _COVERED_SHAPES else ""
     name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
-    if _wide_shapes(tile.atom) and not thin:
+    if wide and not thin:
         tile = _apart(tile, counts["tiles"], device)
-    return Choice(tile, slices, chunk, blocks, work, name)
+    elif not wide and not tile.atom.splits:
+        tile = _with_useful_stages(tile, chunk)
+    return Choice(tile, slices, chunk, blocks, work, name, adding=_adding(p, slices))
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
     element, warps = dtype(tile.atom.element), prod(tile.warps)
     item, depth, wide = element.bytes, -(-depth // tile.k) * tile.k, element.bytes >= 8 and not tile.atom.splits
-    rate = multiply_adds_per_clock("gemm_mma",
-                                   "float64" if wide else element.name if item < 4 else "float16",
-                                   device)
-    rate = min(_PER_CLOCK.get(item, rate if wide else _PER_CLOCK[2]),
-               rate) / (4 if element.is_complex else 1)
-    rate /= _PRODUCTS_OF_PLANES if tile.atom.splits else 1
+    multiplied = "float64" if wide else element.name if item < 4 else "float16"
+    most = inf if wide else _PER_CLOCK[min(item, 2)]
+    rate = min(most, multiply_adds_per_clock("gemm_mma", multiplied, device))
+    rate /= (4 if element.is_complex else 1) * (_PRODUCTS_OF_PLANES if tile.atom.splits else 1)
     reads = [(_read(*x), extent) for x, extent in zip(p.inputs, (tile.m, tile.n), strict=True)]
     words = sum(extent / (_LEAST_COPIED / item if x.covering else x.width) for x, extent in reads)
     converted = sum(extent for x, extent in reads if x.covering)
@@ -354,9 +321,8 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
                 converted=converted * depth * item, warps=warps)
 
 
-def along(p: GemmProblem, slices: int) -> int:
-    """Threads that add an element's slices: several if elements are few and their rows fill a
-    block."""
+def _adding(p: GemmProblem, slices: int) -> int:
+    """Threads that add an element's slices: several if elements are few and fill a block."""
     threads = adding_threads(slices)
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
@@ -381,73 +347,37 @@ def facing_rows(problem: GemmProblem) -> Oriented:
     return replace(facing, problem=replace(p, a=a, b=b))
 
 
-def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
-    atom = mma_atom(p.a.dtype, device.arch)
-    assert atom is not None
-    return mma_choices(p, device, atom)
+def _words(p: GemmProblem, choice: Choice[MmaTile]) -> str:
+    covered = " and ".join(name for name, words in zip("AB", _covered(p), strict=True) if words)
+    read = f", {covered} read as the words that cover their rows" if covered else ""
+    sums = choice.tile.atom.accumulator
+    return f"{p.a.dtype} on tensor cores by mma.sync, {sums} accumulation{read}; tile {choice.tile}"
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile],
-          gate: int | None = None) -> Made:
-    p, atom = facing.problem, choice.tile.atom
-    if not _wide_shapes(atom):                        # the others keep blocks apart by their stages
-        choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
-    reason = (
-        f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
-        f"blocks on {device.multiprocessors} multiprocessors"
-    )
-    covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
-    if covered:
-        reason += f"; {' and '.join(covered)} read as the words that cover their rows"
-    return Made(*mma_launches(p, device, choice, facing.by_name, gate),
-                reason + choice.in_slices + of_triangle(p, choice.slices) + facing.note, choice)
+def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaConfig:
+    """The kernel's configuration; the outermost batch mode walks over slices, if any."""
+    tile, atom = choice.tile, choice.tile.atom
+    run = tile.run(p.c.dtype, p.triangle)
+    c = run_access(1, p.c, p.shape, min(VECTOR_BYTES // p.c.item, run))
+    reach = gemm_span(p, choice.chunk)
+    crowded = choice.verdict is not None or (reach >= NARROW_SPAN and _is_crowded(tile))
+    c = replace(c, covering=_by_rows(p, tile, device) and not crowded)
+    a, b = p.map_inputs(_read)
+    large = tile.m * tile.n * dtype(atom.element).bytes >= _UNPREDICATED_FROM
+    aligned = large and bool(_wide_shapes(atom)) and not choice.chunk % tile.k
+    return specialised(MmaConfig, p, c, reach, accumulator=None, tile=tile, a=a, b=b,
+                       split_k=choice.slices > 1, gate=choice.verdict,
+                       aligned=aligned and is_divided(p, tile))
 
 
-MMA = Family("gemm_mma", why_not_mma, _tilings, _made, facing_rows)
+MMA = Family("gemm_mma", why_not_mma, mma_choices, made_by(gemm_mma, _config, _words, mode=1),
+             facing_rows)
 
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,
              gate: int | None = None) -> Plan:
     """The plan on ``gemm_mma``; with a ``gate``, on a tile that leaves registers for it."""
-    if gate is None or choice or why_not_mma(problem, device) is not None:
-        return MMA.plan(problem, device, choice, gate=gate)
-    tilings = (x for x in MMA.choices(problem, device) if not _is_crowded(x.tile))
-    return MMA.planned(problem, device, least(tilings, device), gate=gate)
-
-
-def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
-                 gate: int | None = None) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a product whose C is written along its rows, and bytes of workspace."""
-    # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
-    return in_slices(
-        transposed(p),
-        choice,
-        lambda part, roles: mma_product(transposed(part), device, choice, roles, gate),
-        roles,
-        gate=gate,
-        along=along(p, choice.slices)
-    )
-
-
-def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
-    """Whether a large tile of float64 or complex128 divides a product and every slice of K."""
-    tile = choice.tile
-    large = bool(_wide_shapes(tile.atom)) and tile.m * tile.n * dtype(tile.atom.element).bytes >= _UNPREDICATED_FROM
-    return large and not p.triangle and not (p.m % tile.m or p.n % tile.n or p.k % tile.k
-                                             or choice.chunk % tile.k)
-
-
-def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
-                gate: int | None = None) -> Launch:
-    """The launch of ``gemm_mma``; the outermost batch mode walks over slices, if any."""
-    run = choice.tile.run(p.c.dtype, p.triangle)
-    c = run_access(1, p.c, p.shape, min(VECTOR_BYTES // p.c.item, run))
-    reach = gemm_span(p, choice.chunk)
-    crowded = gate is not None or (reach >= NARROW_SPAN
-                                   and _is_crowded(choice.tile))
-    c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
-    a, b = p.map_inputs(_read)
-    config = specialised(MmaConfig, p, c, reach, accumulator=None, tile=choice.tile, a=a, b=b,
-                         split_k=choice.slices > 1, aligned=_aligned(p, choice), gate=gate)
-    return bind(gemm_mma, config, p, choice.blocks, roles, gate, chunk=choice.chunk,
-                status=View(place(VERDICT)))
+    if gate is not None and not choice and why_not_mma(problem, device) is None:
+        tilings = (x for x in MMA.choices(problem, device) if not _is_crowded(x.tile))
+        choice = least(tilings, device)
+    return MMA.plan(problem, device, choice, gate)

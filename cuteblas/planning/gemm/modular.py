@@ -9,7 +9,7 @@ from math import inf, prod
 from typing import Any, NamedTuple
 
 from ...codegen.signature import View
-from ...kernels.common import OperandAccess
+from ...kernels.common import OperandAccess, parts_of
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC
 from ...kernels.guard import NATIVE
@@ -31,7 +31,6 @@ from ...kernels.modular.survey import (
     SurveyConfig,
     SurveyOperand,
     choice,
-    parts_of,
     survey,
 )
 from ..cost.work import Work, on_wgmma
@@ -64,8 +63,6 @@ from .family import Choice, Family, Made
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
 
-__all__ = ["MODULAR", "RESIDUES", "plan_modular", "why_not_modular", "why_not_residues"]
-
 # real products of a sum; with fewer the bound of native arithmetic is nearly as small
 _LEAST_DEPTH = 256
 
@@ -84,7 +81,6 @@ _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and 
 
 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
         return "it computes all of C, not a triangle"
     if refused := why_not_types(p, "float64", "complex128"):
@@ -118,30 +114,24 @@ class _Surveyed:
     """An operand, and the workspace of its parts' sums and of what is known of its rows."""
 
     side: Side
-    partials: Argument = _FRONT
-    norms: Argument = _FRONT
-    lowest: Argument = _FRONT
-    exponents: Argument = _FRONT
+    reading: SurveyOperand
+    partials: Argument
+    norms: Argument
+    lowest: Argument
+    exponents: Argument
 
     @classmethod
     def within(cls, workspace: Workspace, side: Side) -> _Surveyed:
-        nbytes = 20 * cls(side).parts, 8, 4, 4
-        return cls(side, *(workspace.take(each * side.all_rows) for each in nbytes))
-
-    @property
-    def reading(self) -> SurveyOperand:
-        """How it is read before it becomes residues."""
-        side = self.side
-        found = SurveyOperand(replace(side.access, conj=False), side.operand.dtype, len(side.modes),
-                              _UNROLL, _STEPS)
-        matrices = prod(side.extents)
-        while found.steps > 1 and prod(found.blocks(side.rows, side.k)) * matrices < _LEAST_BLOCKS:
-            found = replace(found, steps=found.steps // 2)
-        return found
+        read = SurveyOperand(replace(side.access, conj=False), side.operand.dtype, len(side.modes),
+                             _UNROLL, _STEPS)
+        fewest = _LEAST_BLOCKS / prod(side.extents)
+        while read.steps > 1 and prod(read.blocks(side.rows, side.k)) < fewest:
+            read = replace(read, steps=read.steps // 2)
+        nbytes = 20 * read.blocks(side.rows, side.k)[1], 8, 4, 4
+        return cls(side, read, *(workspace.take(each * side.all_rows) for each in nbytes))
 
     @property
     def parts(self) -> int:
-        """Parts of K whose sums are apart."""
         return self.reading.blocks(self.side.rows, self.side.k)[1]
 
     @property
@@ -151,12 +141,10 @@ class _Surveyed:
 
     @property
     def row_blocks(self) -> int:
-        """Blocks that have some of its rows."""
         return -(-self.side.all_rows // ROWS)
 
     @property
     def partial_sums(self) -> dict[str, Argument]:
-        """Where the sums of parts of rows are."""
         count = self.side.all_rows * self.parts
         return {name: place(self.partials, nbytes * count)
                 for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
@@ -230,7 +218,6 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
 
 
 def _bytes(p: GemmProblem) -> int:
-    """The workspace that planes of a block of C take."""
     workspace = Workspace()
     _Memory.beside(_Memory.of_a(workspace, p), p, workspace)
     return aligned(workspace.nbytes)
@@ -266,22 +253,20 @@ def _product(p: GemmProblem, device: DeviceInfo,
     groups, columns, stages = _tile(p, device)
     config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
                          stages=stages)
-    planes, (pitch, across) = _planes(p), _pitches(p)
+    planes, (pitch, across), (a, b) = _planes(p), _pitches(p), sides(p)
     values: dict[str, Any] = {"words": _FRONT}
-    for name, box, side, there in zip("AB", config.boxes, sides(p), memory[:2], strict=True):
-        steps, plane = compact(side.extents, side.rows * pitch)
-        values[name] = mapped(there, box.map((side.rows, p.k, *side.extents, planes),
-                                             (pitch, 1, *steps, plane)))
-    steps, plane = compact(p.batch[::-1], p.m * across)
-    box = StagedC.box_of("uint8", columns)
-    values["R"] = mapped(memory.c, box.map((p.m, across, *p.batch[::-1], planes),
-                                           (across, 1, *steps, plane)))
+    for name, box, there, rows, length, stride, batch in (
+            ("A", config.boxes[0], memory.a, p.m, p.k, pitch, a.extents),
+            ("B", config.boxes[1], memory.b, p.n, p.k, pitch, b.extents),
+            ("R", StagedC.box_of("uint8", columns), memory.c, p.m, across, across, p.batch[::-1])):
+        steps, plane = compact(batch, rows * stride)
+        values[name] = mapped(there, box.map((rows, length, *batch, planes),
+                                             (stride, 1, *steps, plane)))
     tiles = tiles_of_c(p, config.tile) * planes
     return bind(gemm_modular, config, p, min(tiles, device.multiprocessors), **values), config
 
 
 def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
-    """The tile whose waves take the least time."""
     def waves(tile: tuple[int, int, int]) -> float:
         groups, columns, _stages = tile
         tiles = tiles_of_c(p, (64 * groups, columns)) * planes_of(p.a.dtype) * 14
@@ -292,7 +277,6 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
 
 def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surveyed, _Surveyed],
              memory: _Memory) -> Launch:
-    """The launch that makes C of residues."""
     _pitch, across = _pitches(p)
     c = replace(vector_access(p.c, p.shape), width=1, conj=False)
     reach = max(output_span(p), _plane_bytes(p)[2])

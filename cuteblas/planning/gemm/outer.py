@@ -14,18 +14,14 @@ from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
-    Oriented,
-    bind,
     fused,
     gemm_span,
     oriented,
     specialised,
 )
 from ..problem import DeviceInfo, GemmProblem
-from .family import Choice, Family, Made, why_not_plain
+from .family import Choice, Family, made_by, why_not_plain
 from .simt import simt_access, types
-
-__all__ = ["DEEPEST", "OUTER", "OuterChoice", "config_of", "plan_outer", "why_not_outer"]
 
 DEEPEST = 8
 """The largest K: with more, too few elements of B are in registers to fill sectors."""
@@ -45,8 +41,7 @@ _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8
 
 @dataclass(frozen=True)
 class OuterChoice(Choice[OuterTile]):
-    """How C is cut: stretches of ``rows`` rows and ``length`` elements, ``stretches`` for a
-    block."""
+    """How C is cut: stretches of ``rows`` and ``length`` elements, ``stretches`` a block."""
 
     rows: int = field(kw_only=True)
     length: int = field(kw_only=True)
@@ -57,7 +52,6 @@ class OuterChoice(Choice[OuterTile]):
 
 
 def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_outer``, or ``None`` if it can."""
     if p.k > DEEPEST:
         return f"K is {p.k}, more than {DEEPEST}"
     if not p.depth:
@@ -76,7 +70,6 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _pitch(p: GemmProblem) -> int:
-    """Elements from one row of C to the next."""
     return p.c.strides[0] if p.m > 1 else p.n
 
 
@@ -103,99 +96,81 @@ def _whole(p: GemmProblem, width: int) -> bool:
     return aligned and p.n % width == _pitch(p) % width == 0
 
 
-class _Model:
-    def __init__(self, p: GemmProblem, device: DeviceInfo):
-        self.p, self.device = p, device
-        self._width = _width(p)
-        self.tile, self._is_whole = OuterTile(p.k, self._width), _whole(p, self._width)
-        self._once = compulsory_bytes(p) + (p.outputs * p.c.item if p.beta != "zero"
-                                            else 0)
+def _rows(p: GemmProblem, tile: OuterTile) -> int:
+    """Rows of a stretch: whole sectors that leave few threads of its last block idle."""
+    pitch, block = _pitch(p), tile.threads * tile.width             # elements of C that it has
+    sector = _sector(p, tile.width)
+    fewest = sector // gcd(pitch, sector)
+    most = max(1, min(_BLOCKS_OF_A_STRETCH * block // (fewest * pitch), -(-p.m // fewest)))
 
-    @property
-    def rows(self) -> int:
-        """Rows of a stretch: whole sectors that leave few threads of its last block idle."""
-        p, width, threads = self.p, self._width, self.tile.threads
-        pitch, sector = _pitch(p), _sector(p, width)
-        fewest = sector // gcd(pitch, sector)
-        most = max(1, min(_BLOCKS_OF_A_STRETCH * threads * width // (fewest * pitch),
-                          -(-p.m // fewest)))
+    def idle(times: int) -> tuple[float, int]:
+        vectors = min(times * fewest, p.m) * pitch // tile.width
+        stretches = -(-p.m // (times * fewest))
+        return round(-(-vectors // tile.threads) * block * stretches / (p.m * pitch), 2), times
 
-        def idle(times: int) -> tuple[float, int]:
-            vectors, stretches = min(times * fewest,
-                                     p.m) * pitch // width, -(-p.m // (times * fewest))
-            return round(-(-vectors // threads) * threads * width * stretches / (p.m * pitch),
-                         2), times
-
-        return fewest * min(range(1, most + 1), key=idle)
-
-    def choice(self, stretches: int) -> OuterChoice:
-        p, device, tile = self.p, self.device, self.tile
-        rows, threads = self.rows, tile.threads
-        sector, memory = _sector(p, tile.width), p.m * _pitch(p) + (0 if self._is_whole
-                                                                    else _sector(p, tile.width) - 1)
-        # one stretch ends with C
-        length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector
-        vectors, count = length // tile.width, -(-memory // length)
-        stretches = min(stretches, count)
-        blocks = -(-vectors // threads) * -(-count // stretches) * p.matrices
-        kept = tile.width * (p.k + 2) * max(4, p.sum_bytes) // 4
-        resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
-        own, each = self._instructions()
-        warps = -(-vectors // (-(-vectors // threads) * 32))       # of a block, those with a vector
-        waits = stretches * max(1.0, p.k * max(1.0, p.a.item / 8) / _LOADS)
-        work = Work("fused multiply-adds", "loads",
-                    instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP),
-                    fetched=warps * (self._fetched + stretches * p.k), warps=warps,
-                    moved=self._once, **blocks_in_turns(blocks, resident, waits, 1 + _OF_L2,
-                                                        device))
-        return OuterChoice(tile, 1, p.k, blocks, work, rows=rows, length=length,
-                           stretches=stretches)
-
-    @property
-    def _fetched(self) -> float:
-        """Wavefronts in which a warp loads its elements of B: vectors in whole stretches."""
-        p, width, item = self.p, self._width, self.p.b.item
-        by = width if self._is_whole and p.b.strides[0] == 1 else 1
-        sectors = min(32, -(-width * item * abs(p.b.strides[0]) * 32 // SECTOR))
-        return width // by * p.k * max(1.0, sectors / 4)
-
-    @property
-    def _edges(self) -> float:
-        """The share of warps at gaps between rows, which write element by element."""
-        gaps = not self._is_whole and _pitch(self.p) > self.p.n
-        return min(1.0, 2 * 32 * self._width / _pitch(self.p)) if gaps else 0.0
-
-    def _instructions(self) -> tuple[float, float]:
-        """Instructions before the first stretch and for each; those of two clocks count twice."""
-        p, width, sums, item = self.p, self._width, dtype(self.p.accumulator), self.p.c.item
-        multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
-        multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
-        packing = {1: 3.0, 2: 0.5}.get(item, 0.0) + (p.fusion is not None or p.beta != "zero")
-        each = _LOOP + p.k * (2 + width * multiply) + width * packing
-        if self._is_whole:
-            return 80 + 2 * width * p.k, each
-        # of warps, those that have a vector of two rows
-        crossing = min(1.0, 32 * width / _pitch(p))
-        each += _ANYWHERE + crossing * (p.k * (2 + width * multiply) + 2 * width)
-        return 160 + 8 * width + 4 * width * p.k, each + self._edges * width * (
-            20 + p.k * (8 + multiply)
-        )
+    return fewest * min(range(1, most + 1), key=idle)
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterable[OuterChoice]:
-    return dict.fromkeys(map(_Model(p, device).choice, _STRETCHES))
+    """What there is to choose among."""
+    tile = OuterTile(p.k, _width(p))
+    width, threads, whole, rows = tile.width, tile.threads, _whole(p, tile.width), _rows(p, tile)
+    sector, memory = _sector(p, width), p.m * _pitch(p)
+    memory += 0 if whole else sector - 1
+    # one stretch ends with C
+    length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector
+    vectors, count = length // width, -(-memory // length)
+    blocks = -(-vectors // threads)                             # that have vectors of a stretch
+    warps = -(-vectors // (blocks * 32))                        # of a block, those with a vector
+    kept = width * (p.k + 2) * max(4, p.sum_bytes) // 4
+    resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
+    own, each = _instructions(p, width, whole)
+    moved = compulsory_bytes(p) + (p.outputs * p.c.item if p.beta != "zero" else 0)
+
+    def choice(stretches: int) -> OuterChoice:
+        grid = blocks * -(-count // stretches) * p.matrices
+        waits = stretches * max(1.0, p.k * max(1.0, p.a.item / 8) / _LOADS)
+        work = Work("fused multiply-adds", "loads",
+                    instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP),
+                    fetched=warps * (_fetched(p, width, whole) + stretches * p.k), warps=warps,
+                    moved=moved, **blocks_in_turns(grid, resident, waits, 1 + _OF_L2, device))
+        return OuterChoice(tile, 1, p.k, grid, work, rows=rows, length=length,
+                           stretches=stretches)
+
+    return map(choice, dict.fromkeys(min(stretches, count) for stretches in _STRETCHES))
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: OuterChoice) -> Made:
-    p = facing.problem
-    each = bind(gemm_outer, config_of(p, choice), p, choice.blocks, facing.by_name,
-                rows=choice.rows, length=choice.length, stretches=choice.stretches)
-    return Made((each,), 0, f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: "
-                f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{facing.note}")
+def _fetched(p: GemmProblem, width: int, whole: bool) -> float:
+    """Wavefronts in which a warp loads its elements of B: vectors in whole stretches."""
+    by = width if whole and p.b.strides[0] == 1 else 1
+    sectors = min(32, -(-width * p.b.item * abs(p.b.strides[0]) * 32 // SECTOR))
+    return width // by * p.k * max(1.0, sectors / 4)
 
 
-def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
-    """What the kernel is specialised on, for a problem with C along its rows."""
+def _instructions(p: GemmProblem, width: int, whole: bool) -> tuple[float, float]:
+    """Instructions before the first stretch and for each; those of two clocks count twice."""
+    sums, item, pitch = dtype(p.accumulator), p.c.item, _pitch(p)
+    multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
+    multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
+    packing = {1: 3.0, 2: 0.5}.get(item, 0.0) + (p.fusion is not None or p.beta != "zero")
+    each = _LOOP + p.k * (2 + width * multiply) + width * packing
+    if whole:
+        return 80 + 2 * width * p.k, each
+    # of warps, those that have a vector of two rows
+    crossing = min(1.0, 32 * width / pitch)
+    each += _ANYWHERE + crossing * (p.k * (2 + width * multiply) + 2 * width)
+    # of warps, those with a vector at the edge of a gap between rows, whose elements are written
+    # one by one
+    edges = min(1.0, 2 * 32 * width / pitch) if pitch > p.n else 0.0
+    return 160 + 8 * width + 4 * width * p.k, each + edges * width * (20 + p.k * (8 + multiply))
+
+
+def _words(p: GemmProblem, choice: OuterChoice) -> str:
+    return f"{types(p)} on fused multiply-adds as C lies in memory; {choice}"
+
+
+def config_of(p: GemmProblem, _device: DeviceInfo, choice: OuterChoice) -> OuterConfig:
+    """What the kernel is specialised on, of a problem with C along its rows."""
     tile = choice.tile
     whole = _whole(p, tile.width)
     # the last stretch may end after C
@@ -207,5 +182,5 @@ def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
                        whole=whole, dense=_pitch(p) == p.n)
 
 
-OUTER = Family("gemm_outer", why_not_outer, _tilings, _made)
+OUTER = Family("gemm_outer", why_not_outer, _tilings, made_by(gemm_outer, config_of, _words))
 plan_outer = OUTER.plan

@@ -6,9 +6,10 @@ planes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -16,14 +17,11 @@ from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import CopyKernel, copy_alternatives
-from ..operands import compact, row_pitch
-from ..plan import Alternative, Argument, Launch, Plan, Role, Workspace, place, placed
+from ..operands import Oriented, compact, row_pitch
+from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
-from .family import Choice, Family
+from .family import Choice, Family, Made, as_it_is
 from .wgmma import WGMMA, is_exact, why_not_read, why_not_wgmma
-
-__all__ = ["PACKED", "Packed", "packed", "packed_matrices", "packed_problem", "plan_packed",
-           "with_copies"]
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -69,22 +67,21 @@ def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: in
 
 def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Role, CopyKernel],
                 *copied: str) -> Plan:
-    """A product between the copies that pack and unpack; the workspace holds its own part
-    first."""
+    """A product between copies that pack and unpack; its own workspace comes first."""
     workspace = Workspace()
     workspace.take(product.workspace_bytes)
     places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
-    before, after = list[tuple[Launch, object]](), tuple[Launch, ...]()
+    before, after, configs = list[Launch](), tuple[Launch, ...](), list[Any]()
     for role, move in moves.items():
         here, there = ("dst", "src") if role == "c" else ("src", "dst")
-        plan = move.plan()
-        launches = placed(plan.launches, {here: place(role), there: places[role]})
+        launches = placed(move.plan().launches, {here: place(role), there: places[role]})
         if role == "c":
             after = launches
         else:
-            before += ((each, plan.config) for each in launches)
+            before += launches
+            configs.append(move.config)
     seconds = sum(move.seconds(product.device) for move in moves.values())
-    return replace(product, launches=(*_paired(before), *placed(product.launches, places), *after),
+    return replace(product, launches=(*_paired(before, configs), *placed(product.launches, places), *after),
                    workspace_bytes=workspace.nbytes, copied=(*product.copied, *copied),
                    reason="; ".join((product.reason, *copied)),
                    seconds=(product.seconds or 0.0) + seconds)
@@ -104,8 +101,7 @@ def packed_problem(p: GemmProblem) -> GemmProblem:
 
 
 def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
-    """A copy along K or the smallest stride; a row of longer integers has a plane for each
-    byte."""
+    """A copy along K or the smallest stride, a plane for each byte of longer integers."""
     item, exact = x.item, is_exact(p)
     sizes = [(extents[mode] == 1, x.strides[mode] == 0, abs(x.strides[mode])) for mode in range(2)]
     inner = 1 if p.precision == "tf32" or exact or sizes[1] <= sizes[0] else 0
@@ -140,49 +136,39 @@ def _moves(copies: Mapping[Role, Packed], device: DeviceInfo) -> dict[Role, Copy
 
 
 def _why_not_packed(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_wgmma`` after copies; ``None`` if it can, or need not."""
     return why_not_wgmma(packed_problem(p), device)
 
 
-class _Packing(Family):
-    def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
-        return WGMMA.choices(packed_problem(problem), device)
-
-    def alternatives(self, problem: GemmProblem, device: DeviceInfo,
-                     floor: float = 0.0) -> Iterator[Alternative]:
-        works = [each.work for each in _moves(_packed_operands(problem), device).values()]
-        for product in super().alternatives(problem, device, floor):
-            yield replace(product, name=f"of copies, {product.name}",
-                          works=(*works, *product.works)) if works else product
-
-    def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice,
-                **own: Any) -> Plan:
-        plan, copies = WGMMA.planned(packed_problem(problem), device, choice, **own), _packed_operands(problem)
-        copied = (f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
-                  for role in copies)
-        return replace(with_copies(plan, copies, _moves(copies, device), *copied),
-                       problem=problem) if copies else plan
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
+    before = tuple(each.work for each in _moves(_packed_operands(p), device).values())
+    for choice in WGMMA.choices(packed_problem(p), device):
+        yield replace(choice, name=f"of copies, {choice.name}", before=before) if before else choice
 
 
-PACKED = _Packing("gemm_wgmma", _why_not_packed, WGMMA.tilings, WGMMA.made,
-                  precisions=WGMMA.precisions)
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
+    """The product after what packs its operands, if any has to be."""
+    p, copies = facing.problem, _packed_operands(facing.problem)
+    copied = (f"{role.upper()} is copied first: {why_not_read(p, role.upper())}"
+              for role in copies)
+    plan = with_copies(WGMMA.planned(packed_problem(p), device, choice), copies,
+                       _moves(copies, device), *copied)
+    return Made(plan.launches, plan.workspace_bytes, plan.reason, plan.config, copied=plan.copied)
+
+
+PACKED = Family("gemm_wgmma", _why_not_packed, _tilings, _made, as_it_is, WGMMA.precisions)
 plan_packed = PACKED.plan
 
 
-def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:
-    """Launches of copies; two of one kernel become one, which costs the host less."""
-    launches = [launch for launch, _config in copying]
-    configs = [config for _launch, config in copying]
-    if len(launches) != 2 or configs[0] != configs[1] or (kernel := _PAIRED.get(type(configs[0]))) is None:
+def _paired(launches: list[Launch], configs: list[Any]) -> list[Launch]:
+    """Launches that copy: two of one configuration as one, which costs the host less."""
+    if len(launches) != 2 or len({*configs}) != 1 or type(configs[0]) not in _PAIRED:
         return launches
-    config: Any = configs[0]
     first, second = launches
     grid = first.grid[0] + second.grid[0], 1, 1
 
     def paired() -> Launch:
-        each = (argument for pair in zip(first.arguments, second.arguments, strict=True)
-                for argument in pair)
-        return Launch(kernel(replace(config, paired=True)), grid,
-                      (Argument(value=first.grid[0]), *each))
+        kernel = _PAIRED[type(configs[0])](replace(configs[0], paired=True))
+        each = zip(first.arguments, second.arguments, strict=True)
+        return Launch(kernel, grid, (Argument(value=first.grid[0]), *chain.from_iterable(each)))
 
     return [Launch.later(paired, grid)]

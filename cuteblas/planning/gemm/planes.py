@@ -18,8 +18,6 @@ from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pi
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints
 
-__all__ = ["ROW_MULTIPLE", "Planes", "Readings", "readings_of"]
-
 ROW_MULTIPLE = 8
 """Elements of rows of planes come in multiples of this: strides of tensor maps are in 16 bytes."""
 
@@ -99,8 +97,9 @@ def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
     # shared memory: what does not fit is read again. With rows across K, the other operand uses it
     # too.
     most = device.shared_bytes_per_block
-    operands = [_accessed(side, doubled) for side, doubled in
-                zip(sides(p), (False, parts_of(p.a.dtype) == 2), strict=True)]
+    operands = [SplitOperand(side.access, (1, 1), VECTOR_BYTES // side.operand.item, len(side.modes),
+                             side.operand.dtype, doubled)
+                for side, doubled in zip(sides(p), (False, parts_of(p.a.dtype) == 2), strict=True)]
     along = all(x.k_major for x in operands)
     for threads, resident in _ALONG if along else _ACROSS:
         limit = (most + _RESERVED) // resident - _RESERVED
@@ -116,17 +115,9 @@ def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
     return Readings((a, b), resident)
 
 
-def _accessed(side: Side, doubled: bool) -> SplitOperand:
-    """How an operand is read, before it is divided among blocks."""
-    element = dtype(side.operand.dtype)
-    return SplitOperand(side.access, (1, 1), VECTOR_BYTES // element.bytes, len(side.modes),
-                        element.name, doubled)
-
-
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
              clusters: Ints) -> SplitOperand:
-    """An operand whose blocks read whole rows well: threads along rows and K, and how much is
-    kept."""
+    """An operand in whole rows: threads along rows and K, and how much is kept."""
     # Short rows stay in registers if they may, through shared memory where they cannot be read as
     # whole runs. Others are in shared memory, at most ``limit`` bytes of a block.
     run, item = operand.run, dtype(operand.element).bytes
@@ -143,8 +134,7 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
 
 def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
             clusters: Ints) -> SplitOperand:
-    """An operand with rows across K: as few blocks share them as can keep them, two for few
-    rows."""
+    """An operand with rows across K: few blocks that can keep them, two for few rows."""
     few = rows < _MANY_ROWS
     lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
     for cluster in clusters:
@@ -167,5 +157,4 @@ def _kept(operand: SplitOperand, k: int, limit: int) -> SplitOperand:
 
 
 def _largest_power(limit: int) -> int:
-    """The largest power of two up to a limit, or 0."""
     return 1 << limit.bit_length() >> 1

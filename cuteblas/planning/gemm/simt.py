@@ -14,23 +14,9 @@ from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
-from ..operands import (
-    Oriented,
-    Roles,
-    bind,
-    gemm_span,
-    of_triangle,
-    oriented,
-    run_access,
-    specialised,
-)
-from ..plan import Launch
+from ..operands import gemm_span, oriented, run_access, specialised
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Choice, Family, Made, counted_blocks, in_slices, numbers_of_slices
-
-__all__ = ["MAX_VECTOR", "SIMT", "Choice", "candidates", "choice_of", "choices", "fused_unit",
-           "plan_simt", "resident_blocks", "simt_access", "simt_product", "summing", "tile_work",
-           "types"]
+from .family import Choice, Family, counted_blocks, is_divided, made_by, numbers_of_slices
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
@@ -71,7 +57,6 @@ _TURN = 64       # elements of K that a slice takes at a time: lines of 128 byte
 
 
 def candidates(sums: str) -> tuple[TileShape, ...]:
-    """The tiles that ``gemm_simt`` chooses among for a type of sums."""
     accumulator = dtype(sums)
     if accumulator.is_complex:
         return _TILES["complex128" if accumulator.bytes == 16 else "complex64"]
@@ -98,7 +83,6 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
 
 
 def resident_blocks(tile: TileShape) -> int:
-    """Blocks that a multiprocessor has registers for at once."""
     return max(tile.min_blocks, _THREADS_OF_MOST_REGISTERS // tile.threads)
 
 
@@ -111,16 +95,12 @@ def fused_unit(element: DType, accumulator: DType) -> str:
     return "fused multiply-adds of int32" if accumulator.is_integer and accumulator.bytes < 8 else "fused multiply-adds"
 
 
-def choices(p: GemmProblem, device: DeviceInfo, a: OperandAccess,
-            b: OperandAccess) -> Iterator[Choice[TileShape]]:
+def choices(p: GemmProblem, device: DeviceInfo,
+            *accesses: OperandAccess) -> Iterator[Choice[TileShape]]:
     """Tiles and numbers of slices of K to choose from, where A and B are read so."""
-    numbers = numbers_of_slices(p, device)
-    for tile, split_k in product(candidates(p.accumulator), numbers):
+    a, b = accesses or p.map_inputs(simt_access)
+    for tile, split_k in product(candidates(p.accumulator), numbers_of_slices(p, device)):
         yield choice_of(p, a, b, tile, split_k, device)
-
-
-def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
-    return choices(p, device, *p.map_inputs(simt_access))
 
 
 def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
@@ -134,8 +114,9 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
     writes = "vectors" if whole else "rows" if c.covering else "elements"
     work = tile_work(p, tile, chunk, a, b, device)._replace(**counts, writes=writes)
     name = f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}"
-    return Choice(summing(tile, chunk, blocks, sums, device, slices), slices, chunk, blocks, work,
-                  name)
+    tile = summing(tile, chunk, blocks, sums, device, slices)
+    return Choice(tile, slices, chunk, blocks, work, name,
+                  turn=_TURN if slices > 1 and _takes_turns(p, tile) else 0)
 
 
 def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
@@ -155,20 +136,13 @@ def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: 
                 gathered=words * depth / 32, warps=warps)
 
 
-def _turn(p: GemmProblem, choice: Choice[TileShape]) -> int:
-    """Elements of K that a slice takes before the next one does; 0: slices are ranges of K."""
+def _takes_turns(p: GemmProblem, tile: TileShape) -> bool:
+    """Whether slices of K take turns."""
     # A sum that grows along K is rounded as if it were the last slice's alone where slices are
     # ranges. Chunks with totals make that small; slices of one chain take turns, as cuBLAS's do,
     # which costs 4 instructions of 1100.
     sums = dtype(p.accumulator)
-    single = choice.tile.totals is None and sums.kind in "fc" and sums.bytes <= (8 if sums.is_complex else 4)
-    return _TURN if single and choice.slices > 1 else 0
-
-
-def _aligned(p: GemmProblem, tile: TileShape) -> bool:
-    """Whether a product is computed without predicates: a large tile divides it."""
-    return not p.triangle and tile.m * tile.n >= _ALONE and not (p.m % tile.m or p.n % tile.n
-                                                                 or p.k % tile.k)
+    return tile.totals is None and sums.kind in "fc" and sums.part.bytes <= 4
 
 
 def simt_access(operand: Operand, extents: tuple[int, int],
@@ -193,36 +167,21 @@ def types(p: GemmProblem) -> str:
     return operands if p.accumulator == p.a.dtype else f"{operands}, summed in {p.accumulator},"
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[TileShape],
-          gate: int | None = None) -> Made:
-    p = facing.problem
-    aligned, turn = _aligned(p, choice.tile), _turn(p, choice)
-
-    def multiply(part: GemmProblem, roles: Roles) -> Launch:
-        return simt_product(part, device, choice, roles, aligned=aligned, gate=gate)
-
-    slices = choice.in_slices
-    reason = (
-        f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on {device.multiprocessors} "
-        f"multiprocessors{slices.replace(', added', f' that take turns of {turn}, added') if turn else slices}"
-    )
-    return Made(*in_slices(p, choice, multiply, facing.by_name, gate=gate, step=turn),
-                reason + of_triangle(p, choice.slices) + facing.note)
+def _words(p: GemmProblem, choice: Choice[TileShape]) -> str:
+    return f"{types(p)} on fused multiply-adds; tile {choice.tile}"
 
 
-def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *,
-                 aligned: bool = False, gate: int | None = None) -> Launch:
-    """The launch of ``gemm_simt``, without predicates if ``aligned``; C is M-major if it can be,
-    and the outermost batch mode walks over slices."""
-    turn = _turn(p, choice)
-    reach = gemm_span(p, None if turn else choice.chunk)
-    c = _written(p, choice.tile, device)
+def config_of(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape]) -> SimtConfig:
+    """The kernel's configuration, C M-major if it can be; the outermost batch mode may be
+    slices."""
+    tile, reach = choice.tile, gemm_span(p, None if choice.turn else choice.chunk)
     a, b = p.map_inputs(simt_access)
-    config = specialised(SimtConfig, p, c, reach, 0, tile=choice.tile, a=a, b=b,
-                         split_k=choice.slices > 1, aligned=aligned, gate=gate, turn=turn)
-    return bind(gemm_simt, config, p, choice.blocks, roles, gate, chunk=choice.chunk)
+    return specialised(SimtConfig, p, _written(p, tile, device), reach, 0, tile=tile, a=a, b=b,
+                       split_k=choice.slices > 1, gate=choice.verdict, turn=choice.turn,
+                       aligned=tile.m * tile.n >= _ALONE and is_divided(p, tile))
 
 
-SIMT = Family("gemm_simt", lambda _p, _device: None, _tilings, _made,
+SIMT = Family("gemm_simt", lambda _p, _device: None, choices,
+              made_by(gemm_simt, config_of, _words),
               partial(oriented, mode=0))     # threads write vectors of C along M
 plan_simt = SIMT.plan

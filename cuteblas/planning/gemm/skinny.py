@@ -1,10 +1,10 @@
-"""Plans of float32 and complex64 products with few rows or columns, split in registers: long sums
-of float32 on ``gemm_skinny``, others on the kernel of ``gemm_mma``."""
+"""Plans with few rows or columns, split in registers, on ``gemm_skinny`` or ``gemm_mma``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -40,12 +40,9 @@ from ..operands import (
 from ..plan import Launch, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import Choice, Family, Made, in_slices, most_workspace
-from .mma import facing_rows, mma_choices, mma_launches
+from .mma import MMA, facing_rows, mma_choices
 from .simt import plan_simt
 from .split import LEAST_K, parts_of
-
-__all__ = ["LEAST_K_BY_MMA", "PLANES", "SKINNY", "STAGES", "outside", "plan_planes", "plan_skinny",
-           "twice", "why_not_planes", "why_not_skinny", "why_not_twice"]
 
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
@@ -56,7 +53,6 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 
 def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
     if refused := (why_not_twice(p, device, _MOST_BLOCKS) or why_not_types(p, "float32")
                    or why_not_on_wgmma(p, device)):
         return refused
@@ -68,7 +64,6 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
-    """Why no tensor map describes A, and B; ``None`` where one does."""
     a, b = (why_not_mapped(name, *x) for name, x in zip("AB", p.inputs, strict=True))
     return a, b
 
@@ -85,7 +80,6 @@ def _facing(p: GemmProblem) -> Oriented:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
-    """Columns of a tile and numbers of slices to choose from."""
     by_threads, stages = [why is not None for why in _unmapped(p)], -(-p.k // DEPTH)
     most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs),
                2 * device.multiprocessors)
@@ -98,7 +92,8 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
 def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool],
             device: DeviceInfo) -> Choice[int]:
     steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.outputs
-    blocks, extents = tiles_of_c(p, (_ROWS, columns)) * slices, (_ROWS, columns)
+    extents = _ROWS, columns
+    blocks = tiles_of_c(p, extents) * slices
     counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
     # Both operands come as float32, A is split into registers, B into three planes of shared
     # memory.
@@ -117,15 +112,23 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
         **persistent(blocks, steps, 0, (4 * _ROWS * columns, 0), device) | {"blocks": blocks},
         **added(slices, sums, _LAUNCHES)
     )
-    return Choice(columns, slices, steps * DEPTH, blocks, work, f"128x{columns}, {slices} slices")
+    return Choice(columns, slices, steps * DEPTH,
+                  min(blocks, device.multiprocessors, _MOST_BLOCKS), work,
+                  f"128x{columns}, {slices} slices")
 
 
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[int]) -> Made:
     p, configs = facing.problem, list[SkinnyConfig]()
 
     def multiply(part: GemmProblem, roles: Roles) -> Launch:
-        configs.append(_config(p, part, choice))
-        return _product(facing, part, choice, configs[0], device, roles)
+        part = replace(part, a=p.a, b=p.b)               # slices are steps of a block
+        config = _config(p, part, choice)
+        configs.append(config)
+        maps: dict[str, Any] = {name: view(x, roles[name], operand_map(box, x, extents, p.batch))
+                for name, box, (x, extents), tma in zip("AB", config.boxes, p.inputs, config.tma,
+                                                        strict=True) if tma}
+        return bind(gemm_skinny, config, part, choice.blocks, roles, chunk=choice.chunk,
+                    status=View(place(VERDICT)), **maps)
 
     primary, nbytes = in_slices(p, choice, multiply, facing.by_name)
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
@@ -141,26 +144,12 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[int]) -> Made:
 
 def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyConfig:
     """What the kernel is specialised on for a product, or for the slices ``p`` of it."""
-    unmapped_a, unmapped_b = _unmapped(whole)
+    unmapped_a, unmapped_b = _unmapped(p)
     by_tma = unmapped_a is None, unmapped_b is None
-    a, b = whole.map_inputs(_access)
-    reach = output_span(p) if all(by_tma) else max(gemm_span(whole), output_span(p))
-    inputs = replace(p, a=whole.a, b=whole.b)               # their slices are steps of a block
-    return specialised(SkinnyConfig, inputs, pairs_along_n(p), reach, columns=choice.tile,
+    a, b = p.map_inputs(_access)
+    reach = max(output_span(p), 0 if all(by_tma) else gemm_span(whole))
+    return specialised(SkinnyConfig, p, pairs_along_n(p), reach, columns=choice.tile,
                        stages=STAGES[choice.tile], a=a, b=b, tma=by_tma, slices=choice.slices > 1)
-
-
-def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: SkinnyConfig,
-             device: DeviceInfo, roles: Roles) -> Launch:
-    whole = facing.problem
-    values: dict[str, Any] = {}
-    for name, box, (operand, extents), tma in zip("AB", config.boxes, whole.inputs, config.tma,
-                                                  strict=True):
-        spec = operand_map(box, operand, extents, whole.batch) if tma else None
-        values[name] = view(operand, roles[name], spec)
-    blocks = min(choice.blocks, device.multiprocessors, _MOST_BLOCKS)
-    return bind(gemm_skinny, config, p, blocks, roles, chunk=choice.chunk,
-                status=View(place(VERDICT)), **values)
 
 
 SKINNY = Family("gemm_skinny", why_not_skinny, _tilings, _made, _facing, ("auto",))
@@ -175,7 +164,6 @@ LEAST_K_BY_MMA = 16          # sums of their own are added in float32: of so man
 
 
 def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on planes in registers, or ``None`` if it can."""
     if refused := why_not_twice(p, device, _MOST_BLOCKS_BY_MMA) or why_not_types(p, "float32",
                                                                           "complex64"):
         return refused
@@ -201,28 +189,23 @@ def why_not_twice(p: GemmProblem, device: DeviceInfo, words: int) -> str | None:
     return None
 
 
-def _tilings_by_mma(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
-    atom = split_atom(p.a.dtype, device.arch)
-    assert atom is not None
-    return mma_choices(p, device, atom)
-
-
 def _made_by_mma(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
     p = facing.problem
-    (product, *adding), nbytes = mma_launches(p, device, choice, facing.by_name)
+    made = MMA.made(facing, device, choice)
+    product, *adding = made.launches
     blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS_BY_MMA)
     grid = blocks, 1, 1
     primary = Launch.later(lambda: replace(product, grid=grid), grid), *adding
     fallback = outside("elements" if parts_of(p) == 1 else "parts of elements")
     return Made(
-        *twice(facing, device, primary, nbytes, _MOST_BLOCKS_BY_MMA),
+        *twice(facing, device, primary, made.workspace_bytes, _MOST_BLOCKS_BY_MMA),
         f"{p.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 added in "
         f"float32; tile {choice}{facing.note}; {fallback}",
         fallback=fallback)
 
 
-PLANES = Family("gemm_skinny", why_not_planes, _tilings_by_mma, _made_by_mma,
-                facing_rows, ("auto",))
+PLANES = Family("gemm_skinny", why_not_planes, partial(mma_choices, atom_of=split_atom),
+                _made_by_mma, facing_rows, ("auto",))
 plan_planes = PLANES.plan
 
 

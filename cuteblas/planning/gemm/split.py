@@ -1,5 +1,4 @@
-"""Plans of float32 and complex64 products on 16-bit tensor cores: operands are split into
-planes."""
+"""Plans of float32 and complex64 products on 16-bit tensor cores, of operands in planes."""
 
 from __future__ import annotations
 
@@ -47,9 +46,6 @@ from .family import Choice, Family, Made, divided_bytes
 from .planes import ROW_MULTIPLE, Planes, readings_of
 from .simt import SIMT, plan_simt
 
-__all__ = ["GUARDED", "LEAST_K", "SPLIT", "STAGES", "parts_of", "plan_guarded", "why_not_guarded",
-           "why_not_split"]
-
 _BESIDE = 80 << 20             # bytes of workspace beside as many as A and B have
 _MOST_PLANE_BYTES = 6  # of all planes of a real number
 _VERDICT_BYTES = verdict_bytes(MOST_BLOCKS)
@@ -76,7 +72,6 @@ LEAST_K = 256
 
 
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
     if refused := why_not_types(p, "float32", "complex64") or why_not_on_wgmma(p, device,
                                                                                parts_of(p)):
         return refused
@@ -103,8 +98,7 @@ def parts_of(p: GemmProblem) -> int:
 
 
 def _facing(p: GemmProblem) -> Oriented:
-    """The problem with C along its rows; of complex numbers, with B, which is doubled, the
-    smaller."""
+    """The problem with C along its rows; of complex numbers, with the smaller operand as B."""
     # Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: whole sectors.
     in_a, in_b = stored_elements(p)
     if parts_of(p) == 1 or in_a == in_b:
@@ -171,18 +165,15 @@ def _room(p: GemmProblem) -> int:
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Tiling:
-    """The fastest tiling by estimate."""
     return least(_tilings(p, device, form), device)
 
 
 def _named(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
-    """The best tiling in the format that a caller names."""
     yield replace(_tiling(p, device, FORMATS[p.precision]), name=p.precision)
 
 
 def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
-    """Tilings of fp16x3; of products in blocks the best one alone, which each block chooses
-    again."""
+    """Tilings of fp16x3; of products in blocks the best alone, chosen again by each block."""
     if _Splitting(_NARROW, device).cut(p, _room(p) - _VERDICT_BYTES).count(p) > 1:
         yield replace(_tiling(p, device, _NARROW), name="in blocks")
     else:
@@ -190,8 +181,7 @@ def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[Tiling]:
-    """Whole tiles, or those after whole waves divided, or a wave more, in which none is cut
-    twice."""
+    """Whole tiles, or those after whole waves divided, or a wave more; none is cut twice."""
     parts, most, item = parts_of(p), device.multiprocessors, p.a.item
     steps, products = -(-parts * p.k // DEPTH), len(form.main + form.corrections)
     sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
@@ -210,7 +200,6 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[
 
 
 def _one_operand(p: GemmProblem) -> bool:
-    """Whether planes of A are those of B."""
     return p.triangle == "both" and parts_of(p) == 1
 
 
@@ -227,8 +216,7 @@ class _Splitting:
     gate: int | None = None
 
     def cut(self, p: GemmProblem, room: int) -> Blocks:
-        """The fewest blocks of C whose planes have room; blocks share the planes of their rows of
-        A."""
+        """The fewest blocks of C whose planes have room; blocks share planes of rows of A."""
         def nbytes(part: GemmProblem) -> int:
             alone = replace(self, workspace=Workspace())
             alone._beside(part, alone._planes(0, part), _tiling(part, self.device, self.form))
@@ -238,8 +226,7 @@ class _Splitting:
 
     def in_blocks(self, whole: GemmProblem, cut: Blocks, tiling: Tiling | None = None
                   ) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig]:
-        """The launches of each block, and the first configuration; ``tiling`` is for a single
-        block."""
+        """The launches of each block, and the first configuration; ``tiling`` is for one."""
         tiling = tiling if cut.count(whole) == 1 else None
         found, configs = [], []
         for block, a, first in cut.by_rows(whole, self.workspace, partial(self._planes, 0),

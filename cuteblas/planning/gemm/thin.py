@@ -17,31 +17,24 @@ from ..floors import multiply_adds_per_clock
 from ..operands import (
     VECTOR_BYTES,
     Oriented,
-    Roles,
-    bind,
     gemm_span,
     power_of_two,
     settled,
     specialised,
-    tiles_of_c,
     turned,
     vector_access,
 )
-from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import (
     Choice,
     Family,
-    Made,
     adding_threads,
     counted_blocks,
-    in_slices,
-    most_workspace,
+    made_by,
+    steps_of_slices,
     why_not_plain,
 )
 from .simt import fused_unit, types
-
-__all__ = ["MOST_COLUMNS", "THIN", "config_of", "plan_thin", "why_not_thin"]
 
 _COLUMNS = (1, 2, 3, 4, 6, 8)               # of tiles
 MOST_COLUMNS = _COLUMNS[-1]
@@ -75,7 +68,6 @@ class _Read(NamedTuple):
 
 
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
     if min(p.m, p.n) > MOST_COLUMNS:
         return f"the result has more than {MOST_COLUMNS} rows and more than {MOST_COLUMNS} columns"
     return why_not_plain(p)
@@ -114,21 +106,14 @@ def _shared_bytes(p: GemmProblem, tile: ThinTile) -> int:
     return ring * (tile.stages > 1) + sums * (tile.warps[1] > 1)
 
 
-def _slices(p: GemmProblem, tile: ThinTile, device: DeviceInfo) -> list[int]:
-    """Numbers of slices of K that fill the device."""
-    steps, blocks = -(-p.k // tile.k), tiles_of_c(p, (tile.m, tile.n))
-    most = min(steps // _LEAST_STEPS, most_workspace(device) // max(1, p.outputs * p.sum_bytes))
-    numbers = (min(most, full * device.multiprocessors // blocks) for full in _FULL)
-    return sorted({1, *(-(-steps // -(-steps // x)) for x in numbers if x > 1)})
-
-
-def _choice(p: GemmProblem, read: _Read, tile: ThinTile, slices: int,
+def _choice(p: GemmProblem, read: _Read, tile: ThinTile, steps: int,
             device: DeviceInfo) -> Choice[ThinTile]:
+    """A tile, K in slices of so many steps, and what that does."""
     read, kind, item = _narrowed(read, tile), dtype(p.accumulator), p.a.item
     (vm, vk), (rm, rk) = tile.values, tile.rest
-    all_steps = -(-p.k // tile.k)
-    chunk = -(-all_steps // slices) * tile.k
-    steps, warps = -(-min(chunk, p.depth) // tile.k), tile.threads // 32
+    chunk = steps * tile.k
+    slices, warps = -(-p.k // chunk) if chunk else 1, tile.threads // 32
+    steps = -(-min(chunk, p.depth) // tile.k)
     # Of a warp in a step: loads, and wavefronts of them.
     loads_a, loads_b = rm * rk * vm * vk // read.a.width, tile.n * rk * vk // read.b.width
     spread = 32 * item if read.a.unit is not None or read.fast == 1 else 32 * 32
@@ -148,7 +133,7 @@ def _choice(p: GemmProblem, read: _Read, tile: ThinTile, slices: int,
                 instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
                 crowded=max(0, registers - _EASY) / _REGISTERS, warps=warps,
                 **counts | {"written": 0.0})
-    return Choice(tile, slices, chunk, blocks, work)
+    return Choice(tile, slices, chunk, blocks, work, adding=adding_threads(slices))
 
 
 def _tiles(p: GemmProblem, read: _Read, device: DeviceInfo) -> Iterator[ThinTile]:
@@ -200,14 +185,16 @@ def _folded(tile: ThinTile) -> int:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
-    """Tiles and numbers of slices to choose from."""
+    """Tiles and slices to choose from."""
     read = _read(p)
-    return (_choice(p, read, tile, slices, device)
-            for tile in _tiles(p, read, device) for slices in _slices(p, tile, device))
+    for tile in _tiles(p, read, device):
+        steps = -(-p.k // tile.k)
+        cut = steps_of_slices(p, tile, device, _FULL, steps // _LEAST_STEPS)
+        for each in (steps, *reversed(cut)):
+            yield _choice(p, read, tile, each, device)
 
 
 def _narrowed(read: _Read, tile: ThinTile) -> _Read:
-    """The same with vectors that a tile has."""
     a, b = read.a, read.b
     a = replace(a, width=gcd(a.width, tile.values[a.unit])) if a.unit is not None else a
     b = replace(b,
@@ -215,32 +202,20 @@ def _narrowed(read: _Read, tile: ThinTile) -> _Read:
     return _Read(a, b, read.fast)
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[ThinTile],
-          gate: int | None = None) -> Made:
-    p = facing.problem
-
-    def multiply(part: GemmProblem, roles: Roles) -> Launch:
-        config = config_of(part, choice, gate)
-        return bind(gemm_thin, config, part, choice.blocks, roles, gate, chunk=choice.chunk)
-
-    reason = (
-        f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
-        f"{device.multiprocessors} multiprocessors{choice.in_slices}{facing.note}"
-    )
-    return Made(*in_slices(p, choice, multiply, facing.by_name, gate=gate,
-                           along=adding_threads(choice.slices)), reason)
+def _words(p: GemmProblem, choice: Choice[ThinTile]) -> str:
+    return f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}"
 
 
-def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None) -> ThinConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices, if any."""
+def config_of(p: GemmProblem, _device: DeviceInfo, choice: Choice[ThinTile]) -> ThinConfig:
+    """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
     c = _access(p.c, p.shape)
     run = tile.columns if c.unit == 1 else tile.values[0]
     c = replace(c, width=gcd(c.width, run))
     return specialised(ThinConfig, p, c, gemm_span(p, choice.chunk), int(c.unit == 1), tile=tile,
-                       a=read.a, b=read.b, split_k=choice.slices > 1, gate=gate)
+                       a=read.a, b=read.b, split_k=choice.slices > 1, gate=choice.verdict)
 
 
-THIN = Family("gemm_thin", why_not_thin, _tilings, _made, _facing)
+THIN = Family("gemm_thin", why_not_thin, _tilings, made_by(gemm_thin, config_of, _words), _facing)
 plan_thin = THIN.plan

@@ -52,12 +52,8 @@ from .family import (
     workspace_bytes,
 )
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WGMMA", "WgmmaTile", "is_exact",
-           "plan_wgmma", "why_not_read", "why_not_wgmma"]
-
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
     if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:
         return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
     exact = is_exact(p)
@@ -79,7 +75,6 @@ def is_exact(p: GemmProblem) -> bool:
 
 
 def _why_not_bytes(p: GemmProblem) -> str | None:
-    """Why integers cannot be multiplied as bytes."""
     if p.b.dtype != p.a.dtype:
         return f"it multiplies integers of one type, not {p.a.dtype} by {p.b.dtype}"
     sums = dtype(p.accumulator)
@@ -92,7 +87,6 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
 
 
 def why_not_read(p: GemmProblem, name: str) -> str | None:
-    """Why an operand, A or B, cannot be read in place, or ``None`` if it can."""
     operand, extents = p.inputs["AB".index(name)]
     exact = is_exact(p)
     if exact and operand.item > 1:
@@ -132,9 +126,6 @@ class WgmmaTile:
     def extents(self) -> Pair:
         return 64 * self.groups * self.cluster.m, self.columns * self.cluster.n
 
-    def __str__(self) -> str:
-        return self.described(DEPTH)
-
     def described(self, depth: int) -> str:
         """The tile with that much of K in a stage, in words."""
         shape = f"tile {64 * self.groups}x{self.columns}x{depth}, {self.stages} stages"
@@ -148,7 +139,6 @@ TILES = (WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(3, 192, 3), Wgmma
          WgmmaTile(2, 256, 4, _PAIR), WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4),
          WgmmaTile(3, 96, 5), WgmmaTile(2, 128, 6), WgmmaTile(1, 192, 6), WgmmaTile(1, 128, 8),
          WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
-"""What planning chooses among."""
 
 TILES_ACROSS_SECTORS = (WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4),
                         WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
@@ -156,8 +146,7 @@ TILES_ACROSS_SECTORS = (WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2,
                         WgmmaTile(3, 192, 3, _PAIR), WgmmaTile(2, 256, 4, _PAIR),
                         WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR),
                         WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
-"""Tiles where rows begin inside of sectors, so that L2 delivers less: for blocks alone, or
-pairs."""
+"""Tiles where rows begin inside of sectors and L2 is slower: blocks alone, or pairs."""
 
 TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
                       WgmmaTile(1, 64, 8))
@@ -171,13 +160,11 @@ _LINE, _BARRIER_BYTES = 128, 1024    # of shared memory: a row in a stage, and a
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 
-def _tilings(p: GemmProblem, device: DeviceInfo, *,
-             may_split_k: bool = True) -> Iterator[Choice[WgmmaTile]]:
-    """What there is to choose among; K is whole unless it ``may_split_k``."""
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[WgmmaTile]]:
+    """What there is to choose among."""
     for tile in _tiles(p, device):
-        yield from _sliced(p, device, tile, may_split_k)
-        if may_split_k:
-            yield from _divided(p, device, tile)
+        yield from _sliced(p, device, tile)
+        yield from _divided(p, device, tile)
 
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
@@ -194,12 +181,13 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     return [tile for tile in tiles if not p.triangle or max(tile.extents) % min(tile.extents) == 0]
 
 
-def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
-            device: DeviceInfo) -> Choice[WgmmaTile]:
+def _tiling(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, slices: int = 1,
+            divided: int = 0) -> Choice[WgmmaTile]:
+    """A tiling and what it does."""
     chunk, size, outputs = p.k // slices, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
     clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, p.sum_bytes)
-    of_c = max(_BYTES_OF_SUMS, p.c.item if slices == 1 else sums)
+    of_c = sums if slices > 1 else max(_BYTES_OF_SUMS, p.c.item)
     counted = on_wgmma(rows, columns, steps)
     counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(*x))
                                        for x, extent in zip(p.inputs, (rows, columns / size),
@@ -217,13 +205,11 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
-    """Whether B is loaded in lines of less than 128 bytes, in more TMA boxes of the same time
-    each."""
+    """Whether B is loaded in lines below 128 bytes: more TMA boxes of the same time each."""
     return tile.columns % DEPTH > 0 and majorness(*p.inputs[1]) == 0
 
 
 def _across_sectors(p: GemmProblem) -> bool:
-    """Whether rows of an operand begin inside of sectors."""
     return any(p.map_inputs(_begins_inside))
 
 
@@ -233,22 +219,19 @@ def _begins_inside(x: Operand, extents: Pair) -> bool:
     return extents[other] > 1 and x.strides[other] * x.item % _SECTOR > 0
 
 
-def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile,
-            may_split_k: bool) -> Iterator[Choice[WgmmaTile]]:
+def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Choice[WgmmaTile]]:
     """Each block has whole tiles, of all of K or of slices."""
-    item, slices = p.sum_bytes, 1
-    depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
-    while True:
-        yield _tiling(p, tile, slices, 0, device)
-        slices *= 2
-        if not may_split_k or p.triangle or len(p.batch) >= most_modes or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
-                or slices * p.outputs * item > most_workspace(device):
-            return
+    slices, depth = 1, depth_of(_element(p))
+    yield _tiling(p, device, tile)
+    if p.triangle or len(p.batch) >= _MOST_BATCH_MODES - (p.digits > 1):
+        return
+    most = min(p.k // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
+    while (slices := 2 * slices) <= most and p.k % (slices * depth) == 0:
+        yield _tiling(p, device, tile, slices)
 
 
 def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Choice[WgmmaTile]]:
-    """What whole waves of tiles leave is divided, or a wave more, of which no tile is cut
-    twice."""
+    """What whole waves leave is divided, or a wave more, of which no tile is cut twice."""
     # Blocks of clusters share no sums; where rows begin inside of sectors, blocks that begin in
     # different places are slow. A B in narrow lines has more boxes than a thread that divides
     # tiles has registers for.
@@ -260,12 +243,11 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Ch
     if max(tiles * depth, output_span(p)) >= NARROW_SPAN or nbytes > most_workspace(device):
         return
     for divided in divisions(tiles, depth, device)[1:]:
-        yield _tiling(p, tile, 1, divided, device)
+        yield _tiling(p, device, tile, 1, divided)
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
-    """Whether whole TMA boxes are outside of A or B, and stages wait for TMA (a line in two
-    clocks)."""
+    """Whether whole TMA boxes are outside of A or B, and stages wait for TMA (2 clocks a line)."""
     short = replace(config, clipped=True).boxes
     beyond = any(
         -extent % size >= box.rows
@@ -293,10 +275,11 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Ma
     if choice.slices == 1:
         return _product(facing, device, choice, place("c"), workspace)
     each = oriented(replace(sliced(p, choice.slices, choice.chunk), k=choice.chunk), 1)
-    tiling = least(_tilings(each.problem, device, may_split_k=False), device)
+    tiling = least((_tiling(each.problem, device, tile)
+                    for tile in _tiles(each.problem, device)), device)
     output = workspace.take(workspace_bytes(p, choice.slices))
     made = _product(each, device, tiling, output, workspace)
-    return made._replace(launches=(*made.launches, reduction(p, choice.slices)),
+    return made._replace(launches=(*made.launches, reduction(p, choice)),
                          reason=f"{made.reason};{choice.in_slices.removeprefix(',')}")
 
 
@@ -313,7 +296,6 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
 
 def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], output: Argument,
              workspace: Workspace) -> Made:
-    """What multiplies into a part of the memory."""
     p, tile = facing.problem, choice.tile
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
     unstaged = why_not_staged(p)
@@ -321,12 +303,11 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
         WgmmaConfig, p, pairs_along_n(p), output_span(p), element=_element(p), **vars(tile),
         k_major_a=major_a, k_major_b=major_b, staged=staging(p), divided=choice.divided > 0,
         digits=p.digits, parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
-    config = replace(config, clipped=_clipped(p, config))
     # C takes twice as much in float32
     room = device.shared_bytes_per_block - _BARRIER_BYTES - (
         2 * tile.groups * StagedC.box_of(p.c.dtype, tile.columns).nbytes if config.staged else 0)
     tile = replace(tile, stages=max(1, min(tile.stages, room // (_LINE * sum(config.mma.tile)))))
-    config = replace(config, stages=tile.stages)
+    config = replace(config, clipped=_clipped(p, config), stages=tile.stages)
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
     values: dict[str, Any] = {"C": staged_view(p, output, config.columns)}

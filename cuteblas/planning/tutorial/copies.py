@@ -29,8 +29,6 @@ from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo, Mode
 from ..variants import Variant
 
-__all__ = ["VARIANTS", "expected_seconds", "matrix_modes", "plan_tma_copy", "plan_tma_transpose"]
-
 _SOURCE = 'L. Mao, "CuTe Matrix Transpose"'
 _UNIT = Mode(1, 1, 1)
 # Shares of the bandwidth of a device copy, of kernels whose names contain these.
@@ -39,7 +37,7 @@ _SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 
 
 
 def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
-    """Mode M, contiguous in the target, N, contiguous in the source, and first offsets in both."""
+    """Mode M, contiguous in the target, N, in the source, and offsets of the first element."""
     modes, source, target = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
@@ -52,7 +50,6 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
-    """The expected time of a copy by a kernel of a name."""
     nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
                  for strides in (problem.src_strides, problem.dst_strides))
     return device.seconds(0, 2, nbytes / next(share for part, share in _SHARES.items()
@@ -254,7 +251,8 @@ def _described(spec: TensorMapSpec) -> str:
     return f"{spec.shape} elements of {spec.dtype.bytes} bytes, strides {spec.strides} bytes, box {spec.box}, {swizzle}"
 
 
-_BY_TMA = (
+VARIANTS = (
+    *(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS),
     Variant(
         "tma_copy",
         "copy",
@@ -272,6 +270,3 @@ _BY_TMA = (
         plan_tma_transpose
     ),
 )
-
-VARIANTS = (*(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS),
-            *_BY_TMA)

@@ -12,13 +12,13 @@ from math import prod
 
 from ..._dtypes import accumulator_of
 from ...kernels.common import parts_of
-from ...kernels.gemm.simt import TileShape
+from ...kernels.gemm.simt import TileShape, gemm_simt
 from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..copy.dispatch import plan_copy
 from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
 from ..gemm.packing import packed_matrices
-from ..gemm.simt import choice_of, simt_access, simt_product
+from ..gemm.simt import choice_of, config_of, simt_access
 from ..operands import (
     NARROW_SPAN,
     Roles,
@@ -30,10 +30,8 @@ from ..operands import (
     unit_mode,
 )
 from ..plan import Plan, Workspace
-from ..problem import DeviceInfo, GemmProblem
+from ..problem import DeviceInfo, GemmProblem, Ints
 from ..variants import CHOSEN, Variant
-
-__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy", "plan_tutorial"]
 
 _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
@@ -104,16 +102,19 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
 
 
+def _check_divided(name: str, extents: Ints, by: Ints, what: str) -> None:
+    if any(e % b for e, b in zip(extents, by, strict=True)):
+        raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are "
+                         f"not multiples of the {what}")
+
+
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
           device: DeviceInfo) -> Plan:
     facing = oriented(problem, 0)
     p, roles = facing.problem, facing.by_name
-    extents, by = (problem.m, problem.n, p.depth), (*policy.block, policy.depth)
-    if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
-        raise ValueError(
-            f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not "
-            f"multiples of the tile {'x'.join(map(str, by))}"
-        )
+    by = *policy.block, policy.depth
+    if aligned:
+        _check_divided(name, (problem.m, problem.n, p.depth), by, f"tile {'x'.join(map(str, by))}")
     policy = policy.transposed if facing.swapped else policy
     blocks, tile = tiles_of_c(p, policy.block, True), policy.tile
     reason = (
@@ -130,7 +131,8 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
     choice = choice_of(p, *p.map_inputs(simt_access), tile, 1, device)
     choice = replace(choice, tile=tile, blocks=blocks)
-    product = simt_product(p, device, choice, roles, aligned=aligned)
+    config = replace(config_of(p, device, choice), aligned=aligned)
+    product = bind(gemm_simt, config, p, blocks, roles, chunk=choice.chunk)
     launches = *(each for plan in copies.values() for each in plan.launches), product
     return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
                 reason + facing.note,
@@ -193,12 +195,8 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
         accumulator = accumulator_of(p.a.dtype, p.b.dtype, p.c.dtype)
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
-    extents = (p.m, p.n, p.depth)
-    if not predicated and any(e % b for e, b in zip(extents, shape.block, strict=True)):
-        raise ValueError(
-            f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not multiples of the block "
-            f"{shape.block}"
-        )
+    if not predicated:
+        _check_divided(name, (p.m, p.n, p.depth), shape.block, f"block {shape.block}")
     tiles = -(-p.m // shape.block[0]), -(-p.n // shape.block[1])
     grid = (*(tiles if shape.raster == "mn" else tiles[::-1]), p.matrices)
     if any(blocks > most for blocks, most in zip(grid, _MAX_GRID, strict=True)):
@@ -232,7 +230,16 @@ def _tutorial_variant(name: str, shape: TutorialShape, predicated: bool, source:
 
 _TUTORIAL, _NAIVE = "CuTe dense matrix-matrix multiply tutorial", "GEMM with CuTe 1: a naive GEMM"
 
-_TUTORIALS = (
+VARIANTS: tuple[Variant, ...] = (
+    *(_variant(*policy, aligned) for aligned in (False, True) for policy in _SINGLE.items()),
+    Variant(
+        "igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)",
+        "int8 by int8 to int32, four products an instruction", "sm_75", plan_dp4a
+    ),
+    Variant(
+        "gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
+        "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma
+    ),
     _tutorial_variant(
         "gemm_tutorial",
         TUTORIAL,
@@ -268,17 +275,4 @@ _TUTORIALS = (
         f"{_NAIVE}, 1: #pragma unroll",
         "without #pragma unroll, to compare"
     ),
-)
-
-VARIANTS: tuple[Variant, ...] = (
-    *(_variant(*policy, aligned) for aligned in (False, True) for policy in _SINGLE.items()),
-    Variant(
-        "igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)",
-        "int8 by int8 to int32, four products an instruction", "sm_75", plan_dp4a
-    ),
-    Variant(
-        "gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
-        "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma
-    ),
-    *_TUTORIALS,
 )
