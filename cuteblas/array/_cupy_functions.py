@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache, partial, reduce
+from functools import cache, partial
 from importlib import import_module
 from inspect import BoundArguments, Parameter, Signature, signature
+from operator import attrgetter
 from typing import Any
 
 import cupy
@@ -24,12 +25,12 @@ __all__ = ["by_cupy", "check_key", "elements_for", "imag", "item", "method_by_cu
 
 # Parameters of NumPy's functions that are arrays: lists and, of some functions, numbers in their
 # places become arrays of CuPy's.
-_ARRAYS = frozenset({"a", "a1", "a2", "append", "ar1", "ar2", "arr", "array", "ary", "b", "bins",
-                     "condition", "element", "fill_value", "filt", "fp", "m", "p", "prepend",
-                     "sample", "src", "test_elements", "to_begin", "to_end", "v", "val", "values",
-                     "w", "weights", "where", "x", "x1", "x2", "xp", "y"})
-_SEQUENCES = frozenset({"arrays", "choicelist", "condlist", "tup"})
-_VARIADIC = frozenset({"args", "arys", "xi"})
+_ARRAYS = frozenset({"a", "a1", "a2", "a_max", "a_min", "append", "ar1", "ar2", "arr", "array",
+                     "ary", "b", "bins", "condition", "element", "fill_value", "filt", "fp", "m",
+                     "max", "min", "p", "prepend", "sample", "src", "test_elements", "to_begin",
+                     "to_end", "v", "val", "values", "w", "weights", "where", "x", "x1", "x2", "xp",
+                     "y"})
+_SEQUENCES = frozenset({"args", "arrays", "arys", "choicelist", "condlist", "tup", "xi"})
 _NUMBERS_TOO = frozenset({np.array_equal, np.array_equiv, np.broadcast_arrays, np.ediff1d,
                           np.interp, np.isin, np.atleast_1d, np.atleast_2d, np.atleast_3d,
                           np.broadcast_to})
@@ -54,36 +55,34 @@ _UNSET: Any = np._NoValue
 _OF_NAN = frozenset({np.linalg.eigh, np.linalg.eigvalsh, np.linalg.inv, np.linalg.solve})
 _TUPLES = frozenset({np.atleast_1d, np.atleast_2d, np.atleast_3d, np.gradient})
 _BOOLS = frozenset({np.allclose, np.array_equal, np.array_equiv})
+_NAMED_TUPLES: dict[Func, Func] = {
+    function: type(function(np.eye(1)))
+    for function in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet, np.linalg.svd)}
 # Methods that are NumPy's functions of the same names.
 _METHODS = frozenset({"all", "any", "argmax", "argmin", "argsort", "choose", "clip", "cumprod",
                       "cumsum", "max", "mean", "min", "prod", "put", "round", "searchsorted", "std",
                       "sum", "take", "var"})
-_IGNORED_BY_METHODS = {"sort": ("kind", "stable"), "astype": ("subok",)}
 
 
 def by_cupy(function: Func, ours: Func | None,
             arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
     """NumPy's function on CuPy arrays such as ``some``; ``NotImplemented`` if CuPy has none."""
     own = ours or _INSTEAD.get(function)
-    theirs = () if own else _theirs(function)
-    if not (own or theirs):
+    theirs = (own,) if own else _theirs(function)
+    if not theirs:
         return NotImplemented
-    described = _signature(function)
     may_fail = function.__module__ == "numpy.linalg" and not (function is np.linalg.norm
                                                               and len(arguments) == 1
                                                               and "ord" not in named)
     with on_device_of(some), raising(function.__name__) if may_fail else _UNCHANGED:
-        if described is None or (own and not any(isinstance(x, (list, tuple))
-                                                 for x in (*arguments, *named.values()))):
-            return (own or theirs[0])(*arguments, **named)
-        if own or not _fits(function, theirs[0], arguments, named):
+        fits = (not any(isinstance(x, (list, tuple)) for x in (*arguments, *named.values()))
+                if own else _fits(function, theirs[0], arguments, named))
+        if fits or (described := _signature(function)) is None:
+            call: Func = partial(theirs[0], *arguments, **named)
+        else:
             given = described.bind(*arguments, **named)
             _make_arrays(given, function)
-            if own:
-                return own(*given.args, **given.kwargs)
             call = _translated(function, theirs, given)
-        else:
-            call = partial(theirs[0], *arguments, **named)
         try:
             return _as_numpys(function, call())
         except np.linalg.LinAlgError:
@@ -119,14 +118,14 @@ def raising(function: str) -> Iterator[None]:
 @cache
 def _theirs(function: Func) -> tuple[Func, ...]:
     """CuPy's function for NumPy's, then those with parameters that it lacks (ours, Array API)."""
-    place, name = function.__module__.split(".")[1:], function.__name__
+    path = f"{function.__module__}.{function.__name__}".removeprefix("numpy.")
     found: list[Func] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
         try:
-            theirs = getattr(reduce(getattr, place, package), name)
+            theirs = attrgetter(path)(package)
         except AttributeError:
             continue
-        if theirs is not function and (not found or place):
+        if theirs is not function and (not found or "." in path):
             found.append(theirs)
     return (*found, _FURTHER[function]) if function in _FURTHER else tuple(found)
 
@@ -148,11 +147,10 @@ def _make_arrays(given: BoundArguments, function: Func) -> None:
     for name, value in given.arguments.items():
         if name in _ARRAYS:
             given.arguments[name] = made(value)
-        elif name in _VARIADIC or (name in _SEQUENCES and isinstance(value, (list, tuple))):
-            given.arguments[name] = type(value)(map(made, value)) if type(value) in (list, tuple) else [*map(made, value)]
-        # of einsum, whose lists may be subscripts
-        elif name == "operands" and value and isinstance(value[0], str):
-            given.arguments[name] = tuple(map(made, value))
+        # lists of einsum may be subscripts
+        elif (name in _SEQUENCES and isinstance(value, (list, tuple))) or (
+                name == "operands" and value and isinstance(value[0], str)):
+            given.arguments[name] = [*map(made, value)]
 
 
 def _translated(function: Func, theirs: Sequence[Func], given: BoundArguments) -> Func:
@@ -229,19 +227,12 @@ def _as_numpys(function: Func, result: Any) -> Any:
         return bool(result)
     if function in _TUPLES and type(result) is list:
         return tuple(result)
-    named = _named_tuple(function) if type(result) is tuple else None
+    named = _NAMED_TUPLES.get(function)
     # mode="raw"
-    if named is None or (function is np.linalg.qr and result[0].ndim != result[1].ndim):
+    if named is None or type(result) is not tuple or (function is np.linalg.qr
+                                                      and result[0].ndim != result[1].ndim):
         return result
     return named(*result)
-
-
-@cache
-def _named_tuple(function: Func) -> Func | None:
-    if function not in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet,
-                        np.linalg.svd):
-        return None
-    return type(function(np.eye(1)))
 
 
 # -- what CuPy lacks -------------------------------------------------------------------------------
@@ -269,7 +260,6 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min:
           max: Any = None, dtype: Any = None, **named: Any) -> Any:
     low, high = (other if bound is None or bound is _UNSET else bound
                  for bound, other in ((a_min, min), (a_max, max)))
-    low, high = (cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
     if dtype is not None or named:
         raise TypeError(f"CuPy's clip does not take {next(iter(named), 'dtype')!r}")
     return cupy.positive(a, out) if low is high is None else cupy.clip(a, low, high, out)
@@ -364,9 +354,8 @@ _FURTHER: dict[Func, Func] = {
 def method_by_cupy(name: str, data: cupy.ndarray, *arguments: Any, **named: Any) -> Any:
     if name in _METHODS:
         return by_cupy(getattr(np, name), None, (data, *arguments), named, data)
-    ignored = _IGNORED_BY_METHODS.get(name, ())
     return getattr(data, name)(*arguments, **{key: value for key, value in named.items()
-                                              if key not in ignored})
+                                              if not _makes_no_difference(key, value)})
 
 
 def item(data: cupy.ndarray, *index: Any) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from threading import Lock
 from typing import Any
 
@@ -31,7 +30,7 @@ from ..functions.routing import replay_product
 from . import patches
 from .patches import Patch
 
-__all__ = ["PATCHES", "SWITCH", "Switch", "check"]
+__all__ = ["PATCHES", "SWITCH", "Switch"]
 
 _FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
 # Compute types that a user has to ask CuPy for, and that are faster than float32 because they are
@@ -39,6 +38,7 @@ _FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
 _LESS_ACCURATE = frozenset({3, 6, 7})       # FP16, BF16, TF32
 _WITH_COMPUTE_TYPES = "efdFD"
 _READ_BY_CUPY = "__cuda_array_interface__", "__cupy_get_ndarray__"
+_ROWS, _INNER, _COLUMNS = 5, 7, 3           # of the products of the self-test
 _HEAD = "matmul", None
 _DEFAULTS = ("casting", "same_kind"), ("order", "K")
 
@@ -52,13 +52,36 @@ class Switch(patches.Switch):
         """Whether hooks serve this thread, where not all are served."""
         return self.here.get() or (self.pending and self._settled())
 
+    def check(self) -> None:
+        """Send a small product through every hook, counted also in ``MADE_BY_CHECKS``."""
+        if (reason := runtime.why_unavailable()) is not None:
+            raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
+        if runtime.capturing():
+            raise RuntimeError(
+                "cuteblas cannot be installed: a stream is being captured; install before the capture"
+            )
+        with self.checking():
+            x, y = (np.arange(m * n, dtype=np.float32).reshape(m, n) % 5 - 2
+                    for m, n in ((_ROWS, _INNER), (_INNER, _COLUMNS)))
+            a, b = cupy.asarray(x), cupy.asarray(y)
+            calls: dict[Patch, Callable[[], Any]] = {_OPERATOR: lambda: a @ b,
+                                                     _FUNCTION: lambda: cupy.matmul(a, b),
+                                                     _DOT: lambda: cupy.dot(a, b),
+                                                     _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
+            for patch, call in calls.items():
+                # inside a hook, what goes wrong would go on to CuPy; here it is seen
+                matmul(a, b)
+                self.check_place(patch, lambda call=call: cupy.asnumpy(call()), x @ y,
+                                 f"in CuPy {cupy.__version__}, calls do not reach the hook of "
+                                 f"{patch.place}", f"product through {patch.place}")
+
     def _settled(self) -> bool:
         """Check the hooks, unless a stream is captured; CuPy serves other threads meanwhile."""
         if (runtime.available() and runtime.capturing()) or not _checking.acquire(blocking=False):
             return False
         try:
             if not self.checked:
-                check()
+                self.check()
             # it may have been uninstalled meanwhile
             self.everywhere, self.pending = self.pending, False
         except RuntimeError as error:
@@ -142,17 +165,15 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     return result
 
 
-def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int,
-                    ret_shape: Sequence[int]) -> Any:
-    call = a, b, out, n, m, k, ret_shape
+def _tensordot_core(a: Any, b: Any, out: Any, *sizes: Any) -> Any:
+    call = a, b, out, *sizes
     if not (SWITCH.everywhere or SWITCH.asked()) or out is not None:
         return _TENSORDOT.original(*call)
+    shape = tuple(sizes[-1])
     # The axes that are summed over come first in both. How many there are is not said, but follows
     # from the shape of the result.
-    summed = (a.ndim + b.ndim - len(ret_shape)) // 2
-    if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != tuple(
-        ret_shape
-    ):
+    summed = (a.ndim + b.ndim - len(shape)) // 2
+    if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != shape:
         return _long_way(_TENSORDOT, call, lambda: _refuse("vdot got arrays of two shapes"))
     axes = (tuple(range(summed)),) * 2
     result, matrices, turned = None, False, a
@@ -239,37 +260,9 @@ def _matmul(a: Any, b: Any, out: Any, **arguments: Any) -> Any:
 def _in_order(x: Any) -> bool:
     """Whether the batch modes of an array are in memory in the order of its axes."""
     strides = [abs(s) for s, n in zip(x.strides[:-2], x.shape[:-2], strict=True) if n > 1]
-    return all(outer >= inner for outer, inner in pairwise(strides))
+    return strides == sorted(strides, reverse=True)
 
 
 def _answers(x: Any) -> bool:
     """Whether an operand has an ``__array_ufunc__`` and is not for CuPy to convert."""
     return kind_of(x) == "foreign" and not any(hasattr(type(x), name) for name in _READ_BY_CUPY)
-
-
-# -- the self-test ---------------------------------------------------------------------------------
-_ROWS, _INNER, _COLUMNS = 5, 7, 3
-
-
-def check() -> None:
-    """Send a small product through every hook, counted also in ``MADE_BY_CHECKS``."""
-    if (reason := runtime.why_unavailable()) is not None:
-        raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
-    if runtime.capturing():
-        raise RuntimeError(
-            "cuteblas cannot be installed: a stream is being captured; install before the capture"
-        )
-    with SWITCH.checking():
-        x, y = (np.arange(m * n, dtype=np.float32).reshape(m, n) % 5 - 2
-                for m, n in ((_ROWS, _INNER), (_INNER, _COLUMNS)))
-        a, b = cupy.asarray(x), cupy.asarray(y)
-        calls: dict[Patch, Callable[[], Any]] = {_OPERATOR: lambda: a @ b,
-                                                 _FUNCTION: lambda: cupy.matmul(a, b),
-                                                 _DOT: lambda: cupy.dot(a, b),
-                                                 _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
-        for patch, call in calls.items():
-            # inside a hook, what goes wrong would go on to CuPy; here it is seen
-            matmul(a, b)
-            SWITCH.check(patch, lambda call=call: cupy.asnumpy(call()), x @ y,
-                         f"in CuPy {cupy.__version__}, calls do not reach the hook of {patch.place}",
-                         f"product through {patch.place}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -65,13 +65,12 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
     >>> c = np.eye(3) @ np.eye(3)
     >>> cuteblas.uninstall()
     """
-    libraries = _asked_for(cupy, numpy)
+    switches = _asked_for(cupy, numpy)
     with _lock:
-        _put_in_place_and_check(libraries)
-        for hooks in libraries.values():
-            switch = hooks.SWITCH
+        _put_in_place_and_check(switches)
+        for switch in switches:
             switch.everywhere, switch.pending, switch.refused = True, False, None
-    if "numpy" in libraries:
+    if numpy:
         start_soon()
 
 
@@ -104,10 +103,9 @@ def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
     >>> with cuteblas.enabled(numpy=True):
     ...     c = a.T @ a
     """
-    libraries = _asked_for(cupy, numpy)
-    switches = [hooks.SWITCH for hooks in libraries.values()]
+    switches = _asked_for(cupy, numpy)
     with _lock:
-        _put_in_place_and_check(libraries)
+        _put_in_place_and_check(switches)
         for switch in switches:
             switch.blocks += 1
     tokens = [switch.here.set(True) for switch in switches]
@@ -140,22 +138,22 @@ def uninstall() -> None:
     """
     with _lock:
         _AT_IMPORT.leave()
-        for hooks in _imported().values():
-            hooks.SWITCH.everywhere = hooks.SWITCH.pending = False
+        for switch in _imported().values():
+            switch.everywhere = switch.pending = False
         _release()
 
 
 def installed(library: str = "cupy") -> bool:
     """Whether :func:`install` is in force, or will be from CuPy's import or first product on."""
-    hooks: Any = _imported().get(library)
+    switch = _imported().get(library)
     return (library == "cupy" and _AT_IMPORT in sys.meta_path) or (
-        hooks is not None and (hooks.SWITCH.pending or hooks.SWITCH.everywhere))
+        switch is not None and (switch.pending or switch.everywhere))
 
 
 def _answered() -> list[str]:
     used = _imported()
     return [name for library, name in (("cupy", "CuPy"), ("numpy", "NumPy"))
-            if installed(library) or (library in used and used[library].SWITCH.here.get())]
+            if installed(library) or (library in used and used[library].here.get())]
 
 
 answered_libraries.append(_answered)
@@ -197,15 +195,15 @@ def obey_environment() -> None:
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
 
-def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
-    """The hooks' modules. CuPy comes first, without the lock: :class:`_AtImport` may wait."""
-    asked: dict[str, Any] = {}
+def _asked_for(cupy: bool | None, numpy: bool) -> list[Any]:
+    """The libraries' switches. CuPy comes first, without the lock: :class:`_AtImport` may wait."""
+    asked: list[Any] = []
     if cupy if cupy is not None else not numpy:
         from ..runtime.errors import MissingDependency, require
 
         try:
             require("cupy")
-            asked["cupy"] = import_module(_MODULES["cupy"])
+            asked.append(import_module(_MODULES["cupy"]).SWITCH)
         except Exception as error:
             from ..runtime import why_unavailable
 
@@ -213,7 +211,7 @@ def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
                 f"cuteblas cannot be installed: {why_unavailable() or error}"
             ) from error
     if numpy:
-        asked["numpy"] = import_module(_MODULES["numpy"])
+        asked.append(import_module(_MODULES["numpy"]).SWITCH)
     if not asked:
         raise ValueError(
             "cupy=False without numpy=True names no library: install into CuPy, NumPy or both"
@@ -222,15 +220,16 @@ def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
 
 
 def _imported() -> dict[str, Any]:
-    return {library: sys.modules[name] for library, name in _MODULES.items() if name in sys.modules}
+    return {library: sys.modules[name].SWITCH for library, name in _MODULES.items()
+            if name in sys.modules}
 
 
-def _put_in_place_and_check(libraries: Mapping[str, Any]) -> None:
+def _put_in_place_and_check(switches: Iterable[Any]) -> None:
     try:
-        for hooks in libraries.values():
-            hooks.SWITCH.link()
-            if not hooks.SWITCH.checked:
-                hooks.check()
+        for switch in switches:
+            switch.link()
+            if not switch.checked:
+                switch.check()
     except BaseException:
         _release()
         raise
@@ -238,21 +237,21 @@ def _put_in_place_and_check(libraries: Mapping[str, Any]) -> None:
 
 def _put_in_place() -> None:
     try:
-        hooks: Any = import_module(_MODULES["cupy"])
+        switch = import_module(_MODULES["cupy"]).SWITCH
     except Exception as error:
         warnings.warn(f"cuteblas cannot be installed: {error}", RuntimeWarning, stacklevel=2)
         return
     with _lock:
-        hooks.SWITCH.link()
-        hooks.SWITCH.pending = not hooks.SWITCH.everywhere
+        switch.link()
+        switch.pending = not switch.everywhere
     while _waiting:
         _waiting.pop()()
 
 
 def _release() -> None:
-    for library, hooks in _imported().items():
-        if not (hooks.SWITCH.blocks or installed(library)):
-            hooks.SWITCH.unlink()
+    for library, switch in _imported().items():
+        if not (switch.blocks or installed(library)):
+            switch.unlink()
 
 
 class _AtImport(MetaPathFinder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,10 +14,14 @@ from ..engines.dispatch import Carrier, Func, kind_of, own_types
 from ..functions import linalg
 from .devices import device_of
 
-__all__ = ["by_library", "is_answered_here", "leaves", "ours_by_numpys",
+__all__ = ["SIMPLE_TYPES", "by_library", "is_answered_here", "leaves", "ours_by_numpys",
            "require_one_place"]
 
 _SOME = np.empty(0)
+SIMPLE_TYPES = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None),
+                          type(...)})
+"""Some types without arrays inside."""
+_ON_THE_HOST = SIMPLE_TYPES | {np.ndarray}
 
 
 def leaves(argument: Any) -> Iterator[Any]:
@@ -32,8 +36,10 @@ def leaves(argument: Any) -> Iterator[Any]:
             yield member
 
 
-def require_one_place(function: str, arguments: Any) -> None:
+def require_one_place(function: str, arguments: Iterable[Any]) -> None:
     """Refuse arrays of NumPy together with those of CuPy, and CuPy's of different devices."""
+    if _ON_THE_HOST.issuperset(map(type, arguments)):
+        return
     arrays = [x for x in leaves(arguments) if kind_of(x) in ("numpy", "subclass", "cupy")]
     if len(arrays) > 1 and len(set(map(device_of, arrays))) > 1:
         from ..engines.cuda import require_one_device
@@ -46,12 +52,9 @@ def by_library(function: Func, *arguments: Any, **named: Any) -> Any:
     # Each library is asked as NumPy asks it (NEP 18), once: NumPy would look for our arrays again,
     # in containers that are not known here.
     ours = ours_by_numpys().get(function)
-    first = arguments[0] if arguments else None
-    if len(arguments) == 1 and not named and type(first) is np.ndarray:
-        on_gpu = None
-    else:
-        on_gpu = first if kind_of(first) == "cupy" else next((x for x in leaves((arguments, named))
-                                                              if kind_of(x) == "cupy"), None)
+    values = *arguments, *named.values()
+    on_gpu = None if _ON_THE_HOST.issuperset(map(type, values)) else next(
+        (x for x in leaves(values) if kind_of(x) == "cupy"), None)
     if on_gpu is not None:
         from ._cupy_functions import by_cupy
 

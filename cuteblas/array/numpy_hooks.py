@@ -23,7 +23,7 @@ from .libraries import ours_by_numpys
 from .numpy_loops import TYPES, Loop, count_failure, raised_elsewhere, why_unavailable
 from .patches import Patch, Switch
 
-__all__ = ["FUNCTIONS", "LOOPS", "SWITCH", "Function", "as_a_program", "check"]
+__all__ = ["FUNCTIONS", "LOOPS", "SWITCH", "Function", "as_a_program"]
 
 _LEAST, _LEAST_WITH_BLAS = 1 << 16, 1 << 25
 """Multiplications in one call of a loop, by its type; calls of fewer are left to NumPy at once."""
@@ -103,31 +103,11 @@ def _terms(arguments: Iterable[Any]) -> int:
 
 
 class Function:
-    """A function that takes the place of one of NumPy's.
-
-    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages,
-    which may have been made while this one was installed.
-
-    Parameters
-    ----------
-    place : str
-        The module and the name in NumPy, with a colon between them.
-    measure : callable
-        How much the arrays in a tuple of arguments come to; negative if the call is not for us.
-    least : int
-        Calls with less are left to NumPy at once.
-    operands : int
-        How many arguments by position have all arrays but ``out``.
-    with_blas : int
-        How many times ``least`` it is for types for which NumPy has a BLAS.
-    foreign : frozenset of str
-        Arguments that NumPy does not have.
-
-    Attributes
-    ----------
-    patch : Patch
-        What puts it there.
-    """
+    """A function that takes the place of one of NumPy's, and equals it in tables (NEP 18)."""
+    # ``place`` is "module:name". ``measure`` tells how much an argument tuple's arrays come to,
+    # negative if it is not for us; NumPy serves calls of less than ``least``, ``with_blas`` times
+    # that for types with a BLAS. ``operands`` arguments by position have all arrays but ``out``;
+    # ``foreign`` ones NumPy lacks.
 
     # found without __getattr__, which makes attributes slow
     __slots__ = "__call__", "__dict__", "__weakref__"
@@ -207,6 +187,23 @@ class _Switch(Switch):
         super().link()
         self.watch = self.watch             # which tells loops what few multiplications are
 
+    def check(self) -> None:
+        """Send a product or copy through all of them; ``MADE_BY_CHECKS`` counts these."""
+        x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
+        operands: dict[str, tuple[Any, ...]] = {
+            "matvec": (x, x[0]), "vecmat": (x[0], x), "einsum": ("ij,jk->ki", x, x),
+            "matrix_power": (x, 3), "multi_dot": ([x, x, x],), "kron": (x[:20, :30], x[:30, :20]),
+            **dict.fromkeys(_COPIES, (x.T,))}
+        functions: list[Any] = [loop.ufunc for loop in LOOPS if loop.types[0] == "b"]
+        with self.checking():
+            for function in functions + FUNCTIONS:
+                name = function.__name__
+                arguments = operands.get(name, (x, x))
+                self.check_place(function, partial(as_a_program, function, *arguments),
+                                 function(*arguments),
+                                 f"in NumPy {np.__version__}, calls of {name} do not reach cuteblas",
+                                 f"result of {name}")
+
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "watch":
@@ -217,22 +214,3 @@ class _Switch(Switch):
 SWITCH = _Switch("numpy", (*LOOPS, *(function.patch for function in FUNCTIONS)))
 # threads that the end of the process stops are not to be in a loop of ours
 atexit.register(SWITCH.unlink)
-
-
-# -- the self-test ---------------------------------------------------------------------------------
-def check() -> None:
-    """Send a product or copy through all of them; ``MADE_BY_CHECKS`` counts these."""
-    x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
-    operands: dict[str, tuple[Any, ...]] = {
-        "matvec": (x, x[0]), "vecmat": (x[0], x), "einsum": ("ij,jk->ki", x, x),
-        "matrix_power": (x, 3), "multi_dot": ([x, x, x],), "kron": (x[:20, :30], x[:30, :20]),
-        **dict.fromkeys(_COPIES, (x.T,))}
-    functions: list[Any] = [loop.ufunc for loop in LOOPS if loop.types[0] == "b"]
-    with SWITCH.checking():
-        for function in functions + FUNCTIONS:
-            name = function.__name__
-            arguments = operands.get(name, (x, x))
-            SWITCH.check(function, partial(as_a_program, function, *arguments),
-                         function(*arguments),
-                         f"in NumPy {np.__version__}, calls of {name} do not reach cuteblas",
-                         f"result of {name}")

@@ -72,25 +72,10 @@ def count_failure(function: str, error: BaseException) -> None:
 
 
 class Loop:
-    """One loop of a generalized ufunc of two operands, and ours that takes its place.
-
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        Whose it is.
-    types : str
-        Its types, as in ``ufunc.types``.
-    least : int
-        Multiplications; calls of fewer are left to the original, before Python is entered.
-    serve : callable
-        A function of this loop and a function that returns both operands and the result: ``True``
-        if it has computed the products, else the original does.
-
-    Attributes
-    ----------
-    word : ctypes.c_double
-        ``least``, or less to let ``serve`` have smaller calls. Machine code reads it.
-    """
+    """One loop of a generalized ufunc of two operands, and ours that takes its place."""
+    # ``serve`` is called with the loop and what returns operands and result, from ``least``
+    # multiplications on: ``True`` if it has computed the products, else the original does. Machine
+    # code reads ``word``: ``least``, or less for smaller calls.
 
     def __init__(self, ufunc: np.ufunc, types: str, least: int,
                  serve: Callable[[Loop, Callable[[], list[np.ndarray]]], bool]):
@@ -143,8 +128,7 @@ class Loop:
         return before.value or 0
 
     def _arrays(self, addresses: int, extents: Any, strides: Any) -> list[np.ndarray]:
-        """The operands and the result that the pointers describe; their first axis counts the
-        products, if there are several."""
+        """Operands and result at the pointers; their first axis may count the products."""
         several, core = (extents[0],) if extents[0] != 1 else (), extents[1:1 + self._axes]
         arrays, count = [], 3
         for i, (axes, dtype, address) in enumerate(zip(
@@ -157,8 +141,7 @@ class Loop:
         return arrays
 
     def _callback(self) -> Callable[..., None]:
-        """Our loop. However it ends, the original computes the products unless it has said that
-        they are done."""
+        """Our loop; however it ends, the original computes what it has not said is done."""
         serve, arrays = self._serve, self._arrays
 
         def loop(addresses: int, extents: Any, strides: Any, done: Any) -> None:

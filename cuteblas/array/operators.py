@@ -119,17 +119,12 @@ def _matmul_in_place(self: ndarray, other: Any, /) -> Any:
 
 
 def _unary(call: Func) -> Func:
-    def operate(self: ndarray) -> Any:
-        return wrapped(call(self._data))
-
-    return operate
+    return lambda self: wrapped(call(self._data))
 
 
 def _of_elements(compare: _Operator) -> _Operator:
-    def operate(self: flatiter, other: Any, /) -> Any:
-        return compare(self.copy(), other.copy() if type(other) is flatiter else other)
-
-    return operate
+    return lambda self, other, /: compare(self.copy(), other.copy() if type(other) is flatiter
+                                          else other)
 
 
 def define_operators() -> None:

@@ -98,7 +98,7 @@ class Switch:
             MADE_BY_CHECKS.update(_calls() - before)
         self.checked = True
 
-    def check(self, place: Any, call: Func, expected: Any, unreached: str, name: str) -> None:
+    def check_place(self, place: Any, call: Func, expected: Any, unreached: str, name: str) -> None:
         """Make a call, which has to arrive at a place and to return what is expected."""
         arrived: list[Any] = []
         self.watch = lambda place, *_call: arrived.append(place)

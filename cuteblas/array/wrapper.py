@@ -6,6 +6,7 @@ import operator
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from math import prod, trunc
 from types import FunctionType
@@ -19,6 +20,7 @@ from ..functions import copy, dot, matmul
 from ..functions.signatures import Order
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .libraries import (
+    SIMPLE_TYPES,
     by_library,
     is_answered_here,
     leaves,
@@ -31,8 +33,6 @@ __all__ = ["define", "flatiter", "ndarray", "unwrapped", "wrap", "wrapped"]
 
 _new = object.__new__
 _PUBLIC_FUNCTION = type(np.sum)       # what NumPy makes of functions that types may answer (NEP 18)
-_NOT_LOOKED_INTO = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None),
-                              type(...)})
 
 
 if TYPE_CHECKING:
@@ -108,11 +108,7 @@ class ndarray(_Base):
                 # In comparisons, NumPy makes arrays of its scalars before it calls other types.
                 inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0
                                                      else x for x in inputs]))
-        if named:
-            return call_on_data(call, ufunc.__name__, inputs, named)
-        raw = unwrapped(inputs)
-        require_one_place(ufunc.__name__, raw)
-        return wrapped(call(*raw))
+        return call_on_data(call, ufunc.__name__, inputs, named)
 
     def __array_function__(self, function: Func, types: Any, arguments: Any,
                            named: dict[str, Any]) -> Any:
@@ -236,15 +232,12 @@ class ndarray(_Base):
             If there is no such device, and for a stream without a GPU.
         """
         device = checked_device(device)
-        if stream is None:
-            data = copied_to(self._data, device)
-        elif (device, self.device) == (CPU, CPU):
+        if stream is not None and device == self.device == CPU:
             raise ValueError(
                 'The stream argument to to_device() is not supported between "cpu" and "cpu"'
             )
-        else:
-            with stream:
-                data = copied_to(self._data, device)
+        with nullcontext() if stream is None else stream:
+            data = copied_to(self._data, device)
         return self if data is self._data else wrap(data)
 
     # -- elements ----------------------------------------------------------------------------------
@@ -448,11 +441,14 @@ def wrapped(result: Any, given: Sequence[Any] = ()) -> Any:
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
-    kind = kind_of(result)
-    if kind == "numpy" or kind == "cupy":
+    if type(result) is np.ndarray:
+        return wrap(result)
+    if isinstance(result, np.generic):
+        return wrap(np.asarray(result))
+    if (kind := kind_of(result)) == "cupy":
         return wrap(result)
     if kind == "scalar":
-        return wrap(np.asarray(result)) if isinstance(result, np.generic) else result
+        return result
     if isinstance(result, tuple):
         members = [wrapped(x, given) for x in result]
         return type(result)(*members) if hasattr(result, "_fields") else tuple(members)
@@ -469,7 +465,7 @@ def unwrapped(argument: Any) -> Any:
     kind = type(argument)
     if kind is ndarray:
         return argument._data
-    if kind in _NOT_LOOKED_INTO:
+    if kind in SIMPLE_TYPES:
         return argument
     if kind is dict:
         return {name: unwrapped(x) for name, x in argument.items()}
@@ -520,14 +516,12 @@ def call_on_data(call: Func, name: str, arguments: tuple[Any, ...], named: dict[
     # nothing to look for
     if len(arguments) == 1 and not named and type(x := arguments[0]) is ndarray:
         return wrapped(call(x._data), arguments)
-    raw, raw_named = unwrapped(arguments), unwrapped(named)
-    require_one_place(name, (raw, raw_named))
+    raw, raw_named = unwrapped(arguments), unwrapped(named) if named else named
+    require_one_place(name, (*raw, *raw_named.values()))
     result = call(*raw, **raw_named)
-    if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
-        return wrapped(result)
-    # a plain array among the arguments may be what was written into
-    return wrapped(result, [*leaves(named.get("out")), *(x for x in leaves(arguments)
-                                                         if type(x) is ndarray or x is result)])
+    given = arguments if type(result) is not tuple else [x for x in leaves(arguments)
+                                                         if type(x) is ndarray]
+    return wrapped(result, given if named.get("out") is None else [*leaves(named["out"]), *given])
 
 
 def _on_data(call: Func, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -544,7 +538,8 @@ def _define_members() -> None:
 
         def call(self: ndarray, /, *arguments: Any, **named: Any) -> Any:
             if not (arguments or named):
-                return wrapped(getattr(self._data, name)(), (self,))
+                result = getattr(self._data, name)()
+                return self if result is self._data else wrapped(result)
             theirs = numpys if type(self._data) is np.ndarray else _method_by_cupy(name)
             return call_on_data(theirs, name, (self, *arguments), named)
 
@@ -555,11 +550,11 @@ def _define_members() -> None:
                         lambda self, value: setattr(self._data, name, unwrapped(value)))
 
     for name in dir(np.ndarray):
-        if not (name.startswith("_") or name in vars(ndarray)):
+        own = vars(ndarray).get(name)
+        if isinstance(own, FunctionType):
+            own.__doc__ = own.__doc__ or getattr(np.ndarray, name).__doc__
+        elif own is None and not name.startswith("_"):
             define(name, method(name) if callable(getattr(np.ndarray, name)) else attribute(name))
-    for name, member in vars(ndarray).items():
-        if isinstance(member, FunctionType) and member.__doc__ is None:
-            member.__doc__ = getattr(getattr(np.ndarray, name, None), "__doc__", None)
 
 
 def _method_by_cupy(name: str) -> Func:

@@ -12,8 +12,6 @@ import numpy as np
 from .._forks import use_cuda
 from ..engines.memory import Ints, Memory
 
-__all__ = ["at_address", "from_host", "in_stream"]
-
 
 def from_host(x: np.ndarray, device: int) -> Any:
     with cupy.cuda.Device(device):

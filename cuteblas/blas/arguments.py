@@ -22,9 +22,6 @@ from .libraries import LISTS, Gathered, Place, from_list, gather, is_complex_lis
 from .signatures import ROWS, Routine
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["TRANSPOSITIONS", "Arguments", "Call", "Request", "Transposition", "gathered_operands",
-           "prepare", "read"]
-
 
 class Transposition(NamedTuple):
     """How an operand is read; ``letter`` is BLAS's, and "R" conjugates without a transposition."""

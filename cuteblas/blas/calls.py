@@ -24,9 +24,6 @@ from .arguments import Arguments, Call, Request, prepare
 from .signatures import Routine
 from .types import Types
 
-__all__ = ["execute", "perform", "record", "recordable", "replayable", "run",
-           "where"]
-
 
 def run(function: str, types: Types | None, request: Request) -> Any:
     """Check a call, run it, and return what the caller gets; ``gemm`` infers its ``types``."""

@@ -24,8 +24,6 @@ from .arguments import Call, Request, Transposition, read
 from .libraries import HOST, Gathered, Place
 from .types import Types, dtype_named
 
-__all__ = ["run_over"]
-
 
 def run_over(function: str, types: Types | None, request: Request, devices: Any) -> Any:
     """Check a call and run it over devices; ``gemm`` infers its ``types``."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from .._dtypes import DTYPES, DType
 
-__all__ = ["Relabelled", "exported", "imported"]
-
 _UNSIGNED = 1                           # DLPack's code
 # Where the code of the element type is in a DLManagedTensor, and in one with a version: after the
 # address, the device and the rank, which there follow the version, the manager's context, the

@@ -18,8 +18,6 @@ from .arguments import Call, Request, prepare
 from .calls import execute, recordable, replayable, run, where
 from .libraries import LISTS, Place
 
-__all__ = ["gemm_batched", "gemm_grouped"]
-
 
 def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
                  trans_b: Transposed = 0, overwrite_c: Flag = 0, *, dtype: Any = None,

@@ -15,9 +15,6 @@ from ..engines.dispatch import ByName, kind_of
 from .dlpack import exported, imported
 from .types import kind_of_numbers
 
-__all__ = ["HOST", "LISTS", "Gathered", "Place", "from_list", "gather", "is_complex_list",
-           "view_of"]
-
 # Types of devices in DLPack.
 _HOST, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 

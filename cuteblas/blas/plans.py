@@ -21,8 +21,6 @@ from .calls import execute, record, replayable, where
 from .libraries import Place
 from .types import type_name
 
-__all__ = ["GemmPlan", "plan"]
-
 _SCALARS = {"zero": "0", "one": "1", "value": "a number other than 0", "device": "a 0-d array"}
 
 

@@ -16,9 +16,6 @@ from .calls import perform, where
 from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 
-__all__ = ["cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k",
-           "zherk", "zsyr2k", "zsyrk"]
-
 _DOCUMENTATION = """One triangle of ``{formula} + beta C`` of {operands} arrays.
 
     Parameters

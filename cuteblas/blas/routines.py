@@ -18,8 +18,6 @@ from .arguments import Request
 from .calls import run
 from .signatures import Routine, published, rows
 
-__all__ = ["bgemm", "cgemm", "dgemm", "gemm", "hgemm", "igemm", "sgemm", "zgemm"]
-
 _DOCUMENTATION = """``alpha op(A) op(B) + beta C`` of {operands} arrays{sums}.
 
     Parameters

@@ -10,8 +10,6 @@ import numpy as np
 
 from .types import ROUTINES, Types
 
-__all__ = ["ROWS", "Routine", "published", "rows", "with_signature"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -10,9 +10,6 @@ import numpy as np
 
 from .._dtypes import DTYPES, element_of
 
-__all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "kind_of_numbers", "name_of", "resolved",
-           "type_name"]
-
 
 @dataclass(frozen=True)
 class Types:

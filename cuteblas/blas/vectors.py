@@ -17,8 +17,6 @@ from .calls import perform, run
 from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 
-__all__ = ["cgemv", "cgerc", "cgeru", "dgemv", "dger", "sgemv", "sger", "zgemv", "zgerc", "zgeru"]
-
 _GEMV = """``alpha op(A) x + beta y`` of {operands} arrays.
 
     Parameters

@@ -54,7 +54,6 @@ from .terminal import Progress, wrapped
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")
-_BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
 _SAMPLED = 1 << 20                      # elements of an operand by which a result is checked
 
 Row = dict[str, Any]
@@ -140,7 +139,7 @@ def multiplied(machine: Any, which: Selection, case: str, a: Any, b: Any,
             planned = blas.plan(a, b, out=c, precision=which.precision)
         explanation, ours = planned.explain(), partial(planned.execute, a, b, out=c)
     theirs: dict[str, Callable[[], Any]] = {"rival_s": partial(xp.matmul, a, b, out=d)}
-    if a.dtype.name in _BY_TORCH and (torch := torch_of(machine)) is not None:
+    if a.dtype.name in GEMM_DTYPES and (torch := torch_of(machine)) is not None:
         x, y, z = map(torch.from_dlpack, (a, b, d))
         theirs["torch_s"] = partial(torch.matmul, x, y, out=z)
     taken, *others = medians(
@@ -227,6 +226,7 @@ def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)
         slice(None, None, max(1, -(-n // limit))) for n, limit in zip(c.shape, limits, strict=True)
     )
     return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
+
 
 Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}

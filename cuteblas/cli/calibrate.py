@@ -156,8 +156,8 @@ def to_measure(sample: Sample, device: DeviceInfo) -> Measured:
     wanted = {str(first): first}
     for each in ranked:
         times, tile = each.seconds(device) / ranked[0].seconds(device), str(each).partition(", ")[0]
-        another = times <= _NEAR and tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
-        if (another and len(wanted) < _MOST) or (times <= _FAMILY_NEAR
+        room = tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
+        if (room and times <= _NEAR and len(wanted) < _MOST) or (times <= _FAMILY_NEAR
                                                  and each.family not in families):
             tiles[tile] += 1
             families.add(each.family)

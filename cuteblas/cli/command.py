@@ -96,13 +96,9 @@ def did_you_mean(word: str, known: Iterable[str], kind: str) -> str:
 
 def positive(text: str) -> int:
     """A whole number from 1 on, as the ``type`` of an option."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
+    if not text.isdecimal() or not int(text):
         raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return number
+    return int(text)
 
 
 def refuse_unwritable(*paths: str | os.PathLike[str] | None) -> None:

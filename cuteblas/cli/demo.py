@@ -9,6 +9,7 @@ a GPU.
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from .explain import show
 from .grading import Grade, grade
 from .machines import Gpu, Host, Machine, medians
 from .pictures import picture
-from .terminal import paint, reflowed, shaded, side_by_side, wrapped
+from .terminal import paint, reflowed, side_by_side, wrapped
 
 _INSTALL = "pip install 'cuteblas[demo]'"
 _CORNER, _IMAGES = 96, 4        # extents of what the emulator works on
@@ -77,12 +78,11 @@ def run(options: Namespace) -> int:
         else:
             right += _emulate(work)
             _measured_elsewhere(plans[0])
-    wrong = right.count(False)
-    print(f"\n{wrong} of {len(right)} results are WRONG" if wrong
-          else f"\nall {len(right)} results are right")
-    if not wrong:
-        print(_NEXT)
-    return 1 if wrong else 0
+    if wrong := right.count(False):
+        print(f"\n{wrong} of {len(right)} results are WRONG")
+        return 1
+    print(f"\nall {len(right)} results are right\n{_NEXT}")
+    return 0
 
 
 def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
@@ -100,7 +100,8 @@ def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
 
 def _in_words(graded: Grade, result: np.ndarray) -> str:
     """Whether a result is right, and how accurate it is."""
-    rows = f"all {graded.rows}" if graded.checked == graded.rows else f"{graded.checked} of {graded.rows}"
+    whole = graded.checked == graded.rows
+    rows = f"{'all' if whole else f'{graded.checked} of'} {graded.rows}"
     right = f"{'right' if graded.passed else 'WRONG'}, {rows} rows checked"
     if not graded.limit:
         return f"{right}: {'equal to' if graded.passed else 'DIFFERENT FROM'} NumPy's"
@@ -110,7 +111,10 @@ def _in_words(graded: Grade, result: np.ndarray) -> str:
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
     _say(f"Transpose: {work.transposed}, copied to C order")
-    right = _same(machine.get(ascontiguousarray(matrix_transpose(x))), matrix_transpose(work.x))
+    moved = machine.get(ascontiguousarray(matrix_transpose(x)))
+    right = bool(moved.flags.c_contiguous) and np.array_equal(
+        moved, matrix_transpose(work.x), equal_nan=moved.dtype.kind in "fc"
+    )
     _entry(
         "result",
         f"{'right' if right else 'WRONG'}: {'all' if right else 'NOT all'} {work.x.size} elements are where NumPy "
@@ -119,11 +123,6 @@ def _transpose(work: Task, machine: Machine, x: Any) -> bool:
     if not isinstance(machine, Host):
         _time(machine, ascontiguousarray, matrix_transpose(x))
     return right
-
-
-def _same(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether two arrays are equal, NaNs too, the first in C order."""
-    return bool(x.flags.c_contiguous) and np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
 
 
 def _time(machine: Machine, function: Callable[..., Any], *operands: Any) -> None:
@@ -177,9 +176,9 @@ def _emulate(work: Task) -> list[bool]:
         "no access out of bounds or misaligned, no race between threads, no read of uninitialised memory"
     )
     compiled = usage("emulator").files > known
-    _entry("time", f"{duration(seconds)}, " + ("mostly to compile the kernel, which is now on disk"
-                                               if compiled
-                                               else "with the compiled kernel from disk"))
+    how = ("mostly to compile the kernel, which is now on disk" if compiled
+           else "with the compiled kernel from disk")
+    _entry("time", f"{duration(seconds)}, {how}")
     print()
     for line in picture(plan, paint()):
         print(wrapped(f"  {line}"))
@@ -192,12 +191,22 @@ def _show_images(title: str, strip: np.ndarray, count: int) -> None:
         print(f"  {line}")
 
 
+def shaded(image: np.ndarray) -> list[str]:
+    """An image as lines of text, two characters for each pixel, the darkest where the value is
+    largest."""
+    shades = " ░▒▓█"
+    try:
+        shades.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        shades = " .+#@"
+    levels = image.clip(0) / (image.max(initial=0) or 1) * (len(shades) - 1)
+    return ["".join(2 * shades[level] for level in row) for row in levels.round().astype(int)]
+
+
 # -- speed on a GPU --------------------------------------------------------------------------------
 def _measured_elsewhere(explanation: Explanation) -> None:
     """Print times that the project measured, and the plan of the product above on a GPU."""
-    measured = json.loads(
-        files("cuteblas.cli").joinpath("measured.json").read_text(encoding="utf-8")
-    )
+    measured = json.loads(files(__package__).joinpath("measured.json").read_text("utf-8"))
     _say(f"Speed on a GPU: the project's measurements on {measured['about']}")
     print(f"  {'':38}{'cuteblas':>10}{'CuPy':>10}")
     for what, ours, theirs in measured["rows"]:
@@ -241,17 +250,16 @@ def task(files: Sequence[str]) -> Task:
     arrays = [_load(name) for name in files]
     names = [Path(name).name for name in files]
     title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
-    if len(arrays) == 2:
-        a, b = arrays
-        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b,
-                    np.atleast_2d(a), (_corner(a), _corner(b)))
     x = np.atleast_2d(arrays[0])
-    turned = np.matrix_transpose(x.conj() if x.dtype.kind == "c" else x)
-    mark = "A^H" if x.dtype.kind == "c" else "A^T"
-    wide = x.shape[-2] <= x.shape[-1]                  # the smaller of the two Gram matrices
-    a, b, formula = (x, turned, f"A {mark}") if wide else (turned, x, f"{mark} A")
-    product, transposed = f"the Gram matrix {formula} of {names[0]}", f"the transpose of {names[0]}"
-    return Task(title, product, transposed, a, b, x, (_corner(a), _corner(b)))
+    if len(arrays) == 2:
+        (a, b), product = arrays, f"{names[0]} @ {names[1]}"
+    else:                                              # the smaller of the two Gram matrices
+        turned, mark = np.matrix_transpose(x.conj()), "A^H" if x.dtype.kind == "c" else "A^T"
+        wide = x.shape[-2] <= x.shape[-1]
+        a, b, formula = (x, turned, f"A {mark}") if wide else (turned, x, f"{mark} A")
+        product = f"the Gram matrix {formula} of {names[0]}"
+    transposed, piece = f"the transpose of {names[0]}", (_corner(a), _corner(b))
+    return Task(title, product, transposed, a, b, x, piece)
 
 
 def _corner(x: np.ndarray) -> np.ndarray:

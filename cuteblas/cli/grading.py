@@ -44,7 +44,8 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     wide = c.dtype if exact else np.result_type(c.dtype, np.float64)
     if not exact and wide == c.dtype:
         wide = np.result_type(c.dtype, np.longdouble)
-    affordable = (_WORK_DOUBLE if wide.char in "dD" else _WORK_LONG) // max(1, depth * c[..., :1, :].size)
+    work = _WORK_DOUBLE if wide.char in "dD" else _WORK_LONG
+    affordable = work // max(1, depth * c[..., :1, :].size)
     some = slice(None, None, max(1, -(-rows // max(1, int(affordable)))))
     a, b, c = a[..., some, :].astype(wide), b.astype(wide), c[..., some, :]
     expected, checked = np.matmul(a, b), a.shape[-2]

@@ -66,7 +66,8 @@ def run(options: Namespace) -> int:
     refuse_unwritable(options.svg, options.latex)
     with refusals(LayoutError):
         layout = _derived(options)
-        lines, figure = _thread_values(options, layout) if options.tv is not None else _values(options, layout)
+        shown = _values if options.tv is None else _thread_values
+        lines, figure = shown(options, layout)
         print("\n".join(lines))
         if options.complement is not None:
             print(

@@ -17,7 +17,7 @@ _EXTENTS = r"\d+(?:\s*[x\u00d7X*,]\s*\d+)*"
 _SHAPE = re.compile(
     rf"(\(\s*(?:{_EXTENTS})?\s*,?\s*\)|{_EXTENTS})(?::(inplace|\d+(?:,\d+)*))?(?![\w:])"
 )
-_PRODUCT = re.compile(r"(\w+) (?:(\d+)x)?(\d+)x(\d+)x(\d+) ([NT]{3})(?: by (\w+))?")
+_PRODUCT = re.compile(r"(\w+) ((?:\d+x){2,3}\d+) ([NT]{3})(?: by (\w+))?")
 _COPY = re.compile(r"(\w+) (\S+)(?: of rows of (\d+))?(?: with axis (\d+) reversed)?")
 
 
@@ -31,7 +31,7 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
     return [(tuple(map(int, extents)), axes) for extents, axes in found]
 
 
-# -- permutations ---------------------------------------------------------------------------------
+# -- permutations ----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Permutation:
     """A permutation of the axes of an array, written out or in place; rows of memory are
@@ -55,9 +55,10 @@ class Permutation:
 
     def of(self, x: Any) -> Any:
         """The permuted view of an array of the extents of :meth:`memory`."""
-        part = [slice(None, None, -1 if axis == self.backwards else 1)
-                for axis in range(len(self.extents))]
-        return x[..., :self.extents[-1]][tuple(part)].transpose(self.axes)
+        part = x[..., :self.extents[-1]]
+        if self.backwards is not None:
+            part = np.flip(part, self.backwards)
+        return part.transpose(self.axes)
 
 
 def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
@@ -77,7 +78,7 @@ def permutation(extents: tuple[int, ...], axes: str | None) -> Permutation:
     return Permutation(extents, (*range(count - 2), count - 1, count - 2), in_place)
 
 
-# -- what calibrate measures ------------------------------------------------------------------------
+# -- what calibrate measures -----------------------------------------------------------------------
 class Sample(NamedTuple):
     """A problem, the type of its elements, and bytes before the first ones."""
 
@@ -89,16 +90,16 @@ class Sample(NamedTuple):
 
 def usual_samples() -> list[Sample]:
     """Random problems of all kinds in turns; ``conformance/bench/samples.py`` drew them."""
-    names = files("cuteblas.cli").joinpath("problems.txt").read_text("utf-8")
+    names = files(__package__).joinpath("problems.txt").read_text("utf-8")
     return [sample_named(name) for name in names.splitlines()]
 
 
 def sample_named(name: str) -> Sample:
     """The problem of "float32 8x64x32x16 NTN by ieee" or "int8 64x12:1,0 of rows of 14"."""
     if found := _PRODUCT.fullmatch(name):
-        element, batch, m, n, k, orders, precision = found.groups()
-        return product(element, int(m), int(n), int(k), (int(batch),) if batch else (), orders,
-                       precision or "auto")
+        element, extents, orders, precision = found.groups()
+        *batch, m, n, k = map(int, extents.split("x"))
+        return product(element, m, n, k, tuple(batch), orders, precision or "auto")
     if (found := _COPY.fullmatch(name)) is None:
         raise ValueError(f"{name!r} is not a problem")
     element, text, row, axis = found.groups()
@@ -118,8 +119,8 @@ def product(
                        (rows * columns,) * len(batch))
 
     # B is (N, K): its rows are contiguous along N where those of NumPy's K x N are.
-    a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N"
-                                                else "N"), operand(m, n, orders[2])
+    a, b = operand(m, k, orders[0]), operand(n, k, "NT"[orders[1] == "N"])
+    c = operand(m, n, orders[2])
     times, by = f"{batch[0]}x" if batch else "", "" if precision == "auto" else f" by {precision}"
     return Sample(f"{name} {times}{m}x{n}x{k} {orders}{by}",
                   GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)

@@ -54,19 +54,6 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def shaded(image: Iterable[Sequence[float]]) -> list[str]:
-    """An image as text, two characters a pixel, the darkest where the value is largest."""
-    shades = " ░▒▓█"
-    try:
-        shades.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except UnicodeEncodeError:
-        shades = " .+#@"
-    image = [list(row) for row in image]
-    top = max((value for row in image for value in row), default=0) or 1
-    return ["".join(2 * shades[round(max(0, value) / top * (len(shades) - 1))] for value in row)
-            for row in image]
-
-
 def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
     """Pictures of equal heights and straight edges next to each other."""
     return ["   ".join(lines).rstrip() for lines in zip(*pictures, strict=True)]
@@ -75,7 +62,7 @@ def side_by_side(pictures: Iterable[Sequence[str]]) -> list[str]:
 class Progress:
     """The progress of a number of steps on a terminal's stderr: tqdm's bar, or lines."""
 
-    def __init__(self, what: str, total: int | None = None):
+    def __init__(self, what: str, total: int):
         self._what, self._total, self._done = what, total, 0
         self._start = self._written = perf_counter()
         self._shown = sys.stderr is not None and sys.stderr.isatty()
@@ -96,20 +83,18 @@ class Progress:
             self._bar.update(steps)
         elif self._shown and now - self._written >= _SECONDS:
             self._written = now
-            of = f" of {self._total}" if self._total else ""
-            print(f"{self._what}: {self._done}{of} after {now - self._start:.0f} s",
+            print(f"{self._what}: {self._done} of {self._total} after {now - self._start:.0f} s",
                   file=sys.stderr, flush=True)
 
     def print(self, line: str) -> None:
         """Print a line to stdout, above the bar."""
-        if self._bar is not None:
-            self._bar.clear()
-        print(line, flush=True)
-        if self._bar is not None:
-            self._bar.refresh()
+        if self._bar is None:
+            print(line, flush=True)
+        else:
+            self._bar.write(line)
 
 
-def _bar(what: str, total: int | None) -> Any:
+def _bar(what: str, total: int) -> Any:
     """A bar of tqdm, where that is installed and the terminal can write over a line."""
     if os.environ.get("TERM") == "dumb":
         return None

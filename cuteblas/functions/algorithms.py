@@ -5,9 +5,6 @@ from typing import Any, NamedTuple
 
 from .signatures import PRECISIONS, Precision
 
-__all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant",
-           "checked_algorithm", "checked_precision", "refuse_variant", "refuse_with_devices"]
-
 NATIVE = frozenset(("auto", "ieee"))
 """Those that every product has; the others are refused for some types and shapes."""
 

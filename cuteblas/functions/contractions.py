@@ -24,9 +24,6 @@ from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
 from .subscripts import whole_path
 
-__all__ = ["evaluate"]
-
-
 # A sum over an index that one operand has alone is part of the product, as in NumPy, unless there
 # are more products than this and than so many times the elements: then it comes first.
 _MOST_AT_ONCE = 1 << 22

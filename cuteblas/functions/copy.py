@@ -24,9 +24,6 @@ from .signatures import Order, typed_conversion, typed_copy
 if TYPE_CHECKING:
     from ..engines.execution import Execution
 
-__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy",
-           "why_not_words"]
-
 
 @typed_copy
 def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = None,

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
 
-__all__ = ["alone", "as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result",
-           "on_host_alone", "put", "shares_memory", "spread_product", "stand_in_of"]
-
 _ROWS = 128                 # of which parts have a multiple
 
 

@@ -23,9 +23,6 @@ from .expressions import Expression, Term, common_type, expression, letter, stan
 from .routing import answer, at_once
 from .signatures import Devices, Precision, typed_product
 
-__all__ = ["dot", "dot_for", "inner", "kron", "outer", "settle_dot", "settle_outer",
-           "settle_tensordot", "tensordot", "vdot"]
-
 Letters = tuple[str, ...]
 _NDARRAY = np.ndarray                  # a look-up less
 

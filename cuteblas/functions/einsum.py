@@ -37,8 +37,6 @@ from .subscripts import (
     with_operands,
 )
 
-__all__ = ["einsum", "einsum_path"]
-
 _by_numpy = tally("einsum", "calls", "numpy")
 _as_view = tally("einsum", "calls", "a view").tick
 _NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that kernels multiply

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["Explanation", "device_for", "explain", "explain_copy", "explain_copy_of",
-           "explain_product_of"]
-
 
 @dataclass(frozen=True, repr=False)
 class Explanation:

@@ -20,9 +20,6 @@ from ..engines.dispatch import Func
 from ..engines.memory import Ints, Memory, contiguous_strides
 from .gufunc import Product
 
-__all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_product",
-           "one_mode", "stand_in"]
-
 
 @dataclass(frozen=True)
 class Term:

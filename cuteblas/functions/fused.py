@@ -33,8 +33,6 @@ from .gufunc import Product, single_out
 from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 
-__all__ = ["fused_call", "fused_matmul"]
-
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 

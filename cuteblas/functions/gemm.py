@@ -27,10 +27,6 @@ from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable,
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 
-__all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "finish", "gemm", "gemm_by_numpy",
-           "new_matrices", "prepare", "refuse_self_overlap",
-           "refuse_shared_outputs", "run_group", "scalar_kind"]
-
 Result = tuple[Any, ByName]
 """C, and an epilogue's further results by name."""
 

@@ -23,8 +23,6 @@ from ..engines.dispatch import NOTHING, ByName
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from .signatures import Casting, Order
 
-__all__ = ["UFUNCS", "MatmulArguments", "Product", "resolve_product", "single_out"]
-
 UFUNCS = frozenset({"matmul", "matvec", "vecdot",
                     "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
 """Functions that take ``out=...`` for an array instead of a scalar."""

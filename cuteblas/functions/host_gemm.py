@@ -13,8 +13,6 @@ from ..engines.execution import Execution
 from ..engines.placement import offload, work_of
 from .gemm import GemmArguments, Result, gemm, gemm_by_numpy
 
-__all__ = ["gemm_of_host"]
-
 
 def gemm_of_host(function: str, given: GemmArguments) -> Result:
     bound = given.epilogue

@@ -35,8 +35,6 @@ from .signatures import Devices, EpilogueLike, Precision, typed_product
 if TYPE_CHECKING:
     from ..engines.execution import Execution
 
-__all__ = ["matmul"]
-
 _NDARRAY = np.ndarray                  # a look-up less
 _MANY = (FEW // 2)**2                  # of the sizes of operands that may be worth the way to a GPU
 _count = tally("matmul", "calls", "numpy").tick

@@ -17,8 +17,6 @@ from ..engines.memory import Ints, without_imaginary_part
 from .expressions import Expression, one_mode
 from .subscripts import whole_path
 
-__all__ = ["Program", "loop_ns", "program", "rounded_once"]
-
 _FEW = 64         # products of a matrix that do not repay a call of BLAS for each matrix of a stack
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
 # of elements by NumPy's loop over one to four operands.
@@ -202,7 +200,7 @@ class Program:
 
 def program(settled: Expression, shapes: Sequence[Ints],
             out: tuple[Ints, np.dtype] | None = None) -> Program | None:
-    """What a call does; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
+    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
     extents = settled.extents
     ends = settled.shape, settled.strides, settled.dtype, settled.scalar
     if 0 in extents.values():
@@ -241,7 +239,7 @@ def program(settled: Expression, shapes: Sequence[Ints],
 
 
 def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
-    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
+    """How an operand is read, and its indices then."""
     letters = dict(zip(dict.fromkeys(term), ascii_letters, strict=False))
     extents = dict(zip(term, shape, strict=True))
     diagonal = None

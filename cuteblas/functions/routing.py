@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from ..engines.engine import Engine
     from ..engines.execution import Execution
 
-__all__ = ["COPY", "UFUNC", "NumpyCall", "Resolved", "Settle", "answer", "answer_anew", "at_once",
-           "by_numpy", "delegate", "key_of", "reason_of", "rehearse", "replay_product", "resolve",
-           "resolve_matmul", "route_of", "without_kernels"]
-
 Settle = Callable[..., "Expression | None"]
 """From the memories of operands and ``out`` to an expression; ``None`` if NumPy has to refuse."""
 

@@ -34,10 +34,6 @@ else:
 _Result = TypeVar("_Result", covariant=True)
 _P = ParamSpec("_P")
 
-__all__ = ["PRECISIONS", "Array", "Card", "Casting", "Devices", "EpilogueLike", "Flag",
-           "Operand", "Order", "Precision", "Promoted", "Transposed", "typed_conversion",
-           "typed_copy", "typed_product"]
-
 Card = Literal["a100", "l40s", "rtx4090", "h100", "h200", "b200"]
 Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 Devices = Literal["all"] | Sequence[int]

@@ -14,8 +14,6 @@ from ..planning.problem import GemmProblem
 from .algorithms import AS_PLANNED, Algorithm
 from .gufunc import Product, resolve_product
 
-__all__ = ["Staging", "multiply_tile", "run_staged", "stage"]
-
 
 @dataclass(frozen=True)
 class Staging:

@@ -12,9 +12,6 @@ from typing import Any
 
 from ..engines.memory import Ints
 
-__all__ = ["MOST_FOR_OPTIMAL", "Subscripts", "contraction_path", "greedy_path", "operands_of",
-           "optimal_path", "read", "text_of", "whole_path", "with_operands"]
-
 _SORTED = "".join(sorted(ascii_letters))        # what the numbers of the interleaved form stand for
 
 

@@ -26,8 +26,6 @@ from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
 from .gufunc import Product, resolve_product
 from .staging import TILES, multiply_tile
 
-__all__ = ["contraction_in_tiles", "gemm_in_tiles", "product_in_tiles"]
-
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 
 

@@ -11,8 +11,6 @@ from numpy.lib.stride_tricks import as_strided
 from ..engines.dispatch import Func, kind_of
 from .signatures import typed_copy
 
-__all__ = ["matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"]
-
 
 @typed_copy
 def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:

@@ -13,8 +13,6 @@ from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import answer, at_once
 from .signatures import typed_product
 
-__all__ = ["answer_gufunc", "matvec", "vecdot", "vecmat"]
-
 _NDARRAY = np.ndarray                  # a look-up less
 
 

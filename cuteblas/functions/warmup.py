@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo, Problem
 
-__all__ = ["Recording", "Warmup", "record", "warmup"]
-
 _FORM = "cuteblas problems 1"
 
 _START_SET = [*((n, n, n) for n in (1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000,

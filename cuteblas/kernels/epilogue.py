@@ -82,8 +82,8 @@ class EpilogueConfig:
 @dataclass(frozen=True)
 class OutputTriangle:
     """The triangle of C that is written, at one tile: a ``part`` ("both": the lower one is
-    computed). ``crossed`` if the tile may have elements of the other one, to be written transposed
-    into ``matrix`` for both."""
+    computed). ``crossed`` if the tile may have elements of the other one; ``matrix`` is all of C,
+    of whose transpose a tile is written for both."""
 
     part: str | None
     crossed: Condition

@@ -161,34 +161,9 @@ class Cost(NamedTuple):
 @lru_cache(maxsize=256)
 def spread(whole: Tile, held: Operands, devices: tuple[int, ...], cost: Cost,
            rate: Callable[[int, int], float], finer: int = 1, slots: int | None = None) -> Spread:
-    """Divide a product among devices so that it is expected to end first.
-
-    Parameters
-    ----------
-    whole : Tile
-        The product.
-    held : Operands
-        Where A, B and C are.
-    devices : tuple of int
-        Which may compute.
-    cost : Cost
-        The time on one of them.
-    rate : callable
-        Bytes in a second from a device to another one.
-    finer : int
-        How many times as many tiles as usual: of what has no memory otherwise.
-    slots : int, optional
-        For how many panels of each operand a device has memory at a time; for all by default.
-
-    Examples
-    --------
-    >>> held = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, range(16384)),), 4)
-    ...         for name in "abc"]
-    >>> whole, cost = Tile.whole(1, 16384, 16384, 16384), Cost(43e-3)
-    >>> found = spread(whole, Operands(*held), (0, 1), cost, lambda i, j: 390e9)
-    >>> [(share.device, len(share.tiles)) for share in found.shares]
-    [(0, 1), (1, 4)]
-    """
+    """Divide a product among devices so that it is expected to end first."""
+    # ``rate`` is bytes in a second between devices; ``finer`` multiplies the number of tiles,
+    # where memory is short; ``slots`` is the panels of each operand that a device has room for.
     order, likely, least = _in_order(held, devices), list[Any](), inf
     for count in range(len(order), 0, -1):
         product = _Product(whole, held, tuple(order[:count]), cost, rate, slots)

@@ -627,25 +627,26 @@ def test_a_first_product_without_a_gpu_goes_to_cupy_with_a_warning(by_cupy, monk
 def test_only_one_thread_checks(by_cupy, monkeypatch):
     a, b = operands((3, 4), (4, 5))
     install_with_cupy()
-    check = hooks.check
+    check = hooks.Switch.check
 
-    def slow():
+    def slow(switch):
         thread = threading.Thread(target=lambda: a @ b)
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
-        check()
+        check(switch)
 
-    monkeypatch.setattr(hooks, "check", slow)
+    monkeypatch.setattr(hooks.Switch, "check", slow)
     a @ b
     assert by_cupy == ["operator"] and served() == {"matmul": {"reference": 1}}
 
 
 def test_uninstall_during_the_check(by_cupy, monkeypatch):
-    pristine, check = attributes(), hooks.check
+    pristine, check = attributes(), hooks.Switch.check
     a, b = operands((3, 4), (4, 5))
     install_with_cupy()
-    monkeypatch.setattr(hooks, "check", lambda: (check(), cuteblas.uninstall()))
+    monkeypatch.setattr(hooks.Switch, "check",
+                        lambda switch: (check(switch), cuteblas.uninstall()))
     a @ b
     assert by_cupy == ["operator"] and attributes() == pristine and not installed()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.cli import terminal
+from cuteblas.cli import demo, terminal
 from cuteblas.cli.pictures import picture
 
 
@@ -132,8 +132,8 @@ def test_long_names_leave_room_for_their_text(monkeypatch):
                                              ("utf-8", ["  ░░", "▒▒██"])])
 def test_shades_follow_the_encoding(encoding, shown, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-    assert terminal.shaded([[0, 4], [8, 16]]) == shown
-    assert terminal.shaded([[0, 0]]) == ["    "]
+    assert demo.shaded(np.array([[0, 4], [8, 16]])) == shown
+    assert demo.shaded(np.zeros((1, 2))) == ["    "]
 
 
 def test_banks_of_the_tutorials_tiles():

@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 from array_api_compat.numpy import __array_namespace_info__ as _Info
-from numpy import cumsum as cumsum
-from numpy import gradient as gradient
-from numpy import isin as isin
-from numpy import lib as lib
-from numpy import pad as pad
-from numpy import quantile as quantile
-from numpy import transpose as transpose
 
 from ...functions import einsum as einsum
 from .. import devices as _devices
@@ -25,7 +18,7 @@ from ..creation import from_dlpack as from_dlpack
 from . import fft as fft
 from . import linalg as linalg
 from .generation import generated as _generated
-from .standard import CONSTANTS, DTYPES, MAIN, VERSION
+from .standard import CONSTANTS, DTYPES, MAIN, NUMPYS, VERSION
 
 __array_api_version__ = VERSION
 
@@ -57,12 +50,10 @@ if TYPE_CHECKING:                       # names of tables
     def __getattr__(name: str) -> Any: ...
 _functions = _generated(MAIN, "", __name__)
 globals().update(_functions, **{name: getattr(_np, name)
-                                for name in (*CONSTANTS, *DTYPES, "float16")})
+                                for name in (*CONSTANTS, *DTYPES, *NUMPYS)})
 
-__all__ = sorted((*CONSTANTS, *DTYPES, *_functions, "__array_api_version__",
-                  "__array_namespace_info__", "asarray", "cumsum", "einsum", "fft", "float16",
-                  "from_dlpack", "gradient", "isin", "lib", "linalg", "pad", "quantile",
-                  "transpose"))
+__all__ = sorted((*CONSTANTS, *DTYPES, *NUMPYS, *_functions, "__array_api_version__",
+                  "__array_namespace_info__", "asarray", "einsum", "fft", "from_dlpack", "linalg"))
 
 
 def __dir__() -> list[str]:

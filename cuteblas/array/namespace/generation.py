@@ -14,8 +14,8 @@ from ... import functions
 from ...engines.dispatch import Func, kind_of
 from ...functions import linalg
 from ..devices import CPU, checked_device, copied_to, device_of, made_on
-from ..libraries import leaves, require_one_place
-from ..wrapper import ndarray, unwrapped, wrapped
+from ..libraries import leaves
+from ..wrapper import call_on_data
 from .standard import LISTS
 
 __all__ = ["generated"]
@@ -52,26 +52,26 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
             placed: bool) -> Any:
     """Call ours or that of array-api-compat on what our arrays wrap."""
     device = named.pop("device", None)
-    raw, raw_named = unwrapped(positional), unwrapped(named)
-    arrays = [x for x in leaves((raw, raw_named)) if kind_of(x) in ("numpy", "cupy")]
-    require_one_place(name, arrays)
-    here = device_of(arrays[0]) if arrays else checked_device(device) if placed else CPU
-    if arrays and device is not None:
-        here = checked_device(device)
-        raw = tuple(copied_to(x, here) if kind_of(x) in ("numpy", "cupy") else x for x in raw)
-    with made_on(here) as library:
-        ours = getattr(_OURS.get(part), name, None) if arrays else None
-        call = ours or getattr(_compatible(library.__name__, part), name)
-        if here == CPU or part != "linalg":
-            result = call(*raw, **raw_named)
-        else:
+
+    def call(*raw: Any, **raw_named: Any) -> Any:
+        arrays = [x for x in leaves((raw, raw_named)) if kind_of(x) in ("numpy", "cupy")]
+        here = device_of(arrays[0]) if arrays else checked_device(device) if placed else CPU
+        if arrays and device is not None:
+            here = checked_device(device)
+            raw = tuple(copied_to(x, here) if kind_of(x) in ("numpy", "cupy") else x for x in raw)
+        with made_on(here) as library:
+            ours = getattr(_OURS.get(part), name, None) if arrays else None
+            function = ours or getattr(_compatible(library.__name__, part), name)
+            if here == CPU or part != "linalg":
+                return function(*raw, **raw_named)
             from .._cupy_functions import raising
 
             with raising(name):
-                result = call(*raw, **raw_named)
+                return function(*raw, **raw_named)
+
+    result = call_on_data(call, name, positional, named)
     if isinstance(result, np.finfo):
         return _FloatInfo(result)
-    result = wrapped(result, [x for x in positional if type(x) is ndarray])
     return [*result] if name in LISTS else result
 
 

@@ -1,6 +1,6 @@
 """The functions of the Array API standard, version 2024.12, by their parameters."""
 
-__all__ = ["CONSTANTS", "DTYPES", "FFT", "LINALG", "LISTS", "MAIN", "VERSION"]
+__all__ = ["CONSTANTS", "DTYPES", "FFT", "LINALG", "LISTS", "MAIN", "NUMPYS", "VERSION"]
 
 VERSION = "2024.12"
 
@@ -8,6 +8,9 @@ CONSTANTS = ("e", "inf", "nan", "newaxis", "pi")
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float32", "float64", "complex64", "complex128")
+
+NUMPYS = ("cumsum", "float16", "gradient", "isin", "lib", "pad", "quantile", "transpose")
+"""Names of NumPy beyond the standard, for which xarray looks."""
 
 LISTS = frozenset({"broadcast_arrays", "meshgrid"})
 """Functions that return lists, where NumPy's and CuPy's return tuples."""

@@ -23,8 +23,6 @@ from ...engines.dispatch import ByName
 from .epilogue import Epilogue
 from .tracing import ARRAY_FUNCTIONS
 
-__all__ = ["unchanged_since"]
-
 _IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(...), range})
 _PURE = frozenset({"abs", "bool", "complex", "dict", "divmod", "enumerate", "float", "int",
                    "isinstance", "len", "list", "map", "max", "min", "pow", "range", "reversed",

@@ -16,9 +16,6 @@ from ...engines.dispatch import ByName, Carrier, Func, kind_of
 from ...engines.memory import Ints
 from .tracing import Input, Reduction, Traced
 
-__all__ = ["COMPUTED", "Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number",
-           "widened"]
-
 COMPUTED = frozenset("?bBhHiIlLqQfdFD")
 """Element types of NumPy arrays that epilogues compute with as they are."""
 _new = object.__new__

@@ -12,8 +12,6 @@ from ...engines.dispatch import kind_of, own_call
 from .epilogue import widened
 from .tracing import Traced, of_name
 
-__all__ = ["erf", "logistic"]
-
 
 def erf(x: Any) -> Any:
     """The error function: SciPy's on NumPy arrays, or Python's without SciPy; that of

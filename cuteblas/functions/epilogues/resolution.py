@@ -17,8 +17,6 @@ from .epilogue import Bound, Epilogue, check_shape, is_choice, widened
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 from .tracing import check_integer
 
-__all__ = ["Resolved", "as_bound", "evaluate", "resolve"]
-
 
 class Resolved(NamedTuple):
     """A checked epilogue: trace, operands as views of shape (..., m, n), and numbers."""

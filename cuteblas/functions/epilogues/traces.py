@@ -28,8 +28,6 @@ from .tracing import (
     value_type,
 )
 
-__all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
-
 _MOST_TRACES = 256                      # of one epilogue, in one state of what it reads
 _RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
 

@@ -17,9 +17,6 @@ from ..._dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
 from ...engines.dispatch import ByName, Func
 
-__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast",
-           "check_integer", "constant", "of_name", "stored_as", "traced_leaf", "value_type"]
-
 # what a kernel can reasonably hold; recursive readers of a graph cope with it
 _MOST_OPERATIONS = 500
 _DEFAULTS: dict[type, np.dtype] = {bool: np.dtype(bool), int: np.dtype(np.int64),

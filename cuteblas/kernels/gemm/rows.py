@@ -21,7 +21,7 @@ from ..common import ELEMENTS, WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock
 
 LEAST_ROW = 16
-"""Elements of rows that are worth it."""
+"""Elements of the shortest rows that repay the way through shared memory."""
 
 _WORD = 4                           # bytes
 

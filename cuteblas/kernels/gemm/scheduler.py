@@ -30,8 +30,8 @@ class TileOfC:
 
 @dataclass(frozen=True)
 class Work:
-    """What a block does at a time: a tile of C, its tiles along K from ``first`` to ``end``, and
-    whether it did something ``later`` than its first."""
+    """A block's work at a time: a tile of C, its tiles along K from ``first`` to ``end``, and
+    whether it comes ``later`` than other work."""
 
     tile: TileOfC
     first: IntLike

@@ -109,8 +109,8 @@ def _costs(device: DeviceInfo, at: np.ndarray) -> Costs:
 
 
 class _Plan(NamedTuple):
-    """A plan, the index of its problem, its time (NaN if it was not measured), and the least time
-    of a plan of that problem."""
+    """A plan, its problem's index, its time (NaN if not measured), and its problem's least
+    time."""
 
     problem: int
     alternative: Alternative

@@ -339,9 +339,8 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfig]]:
     config, clocks = _configured(p, device.multiprocessors)
     tile = config.tile
-    moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides),
-                              x.item)
-                for x, extents in (*p.inputs, (p.c, p.shape)))
+    modes = ((zip(*x.modes, strict=True), x.item) for x in p.tensors)
+    moved = sum(touched_bytes(shape, strides, item) for (shape, strides), item in modes)
     warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
     work = Work("fused multiply-adds", "copies", instructions=clocks + OF_A_WARP * warps,
                 warps=warps, moved=moved, stored=p.outputs * p.c.item,

@@ -321,12 +321,9 @@ def _unpacking(p: CopyProblem) -> CopyProblem:
 
 
 def _slices(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> ContractionProblem:
-    """The product of every slice of K into the workspace (M, N, batch, slice); slices are one more
-    batch mode, the slowest.
-
-    Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
-    instead of the address.
-    """
+    """The product of slices of K into the workspace (M, N, batch, slice)."""
+    # Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
+    # instead of the address.
     steps, below = compact(_extents((*p.m, *p.n, *p.batch)), 1)
     each = iter(steps)
     m, n, batch = (tuple((*mode[:-1], next(each)) for mode in group)

@@ -161,18 +161,16 @@ def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceIn
         except NoRoom as none:
             over += f"; not {row.name}: {none}"
         else:
-            return _noted(_estimated(plan, best), over)
+            return plan_of(best, plan, over)
     raise ValueError(
         f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes"
     )
 
 
-def plan_of(choice: Alternative) -> Plan:
-    return _noted(_estimated(choice.plan(), choice))
-
-
-def _estimated(plan: Plan, choice: Alternative) -> Plan:
-    return replace(plan, seconds=choice.seconds(plan.device), works=choice.works)
+def plan_of(choice: Alternative, plan: Plan | None = None, over: str = "") -> Plan:
+    """The plan of an alternative, or one in blocks by its family, with its counts."""
+    plan = plan or choice.plan()
+    return _noted(replace(plan, seconds=choice.seconds(plan.device), works=choice.works), over)
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
@@ -187,7 +185,7 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
     return rows
 
 
-def _noted(plan: Plan, over: str = "") -> Plan:
+def _noted(plan: Plan, over: str) -> Plan:
     """A plan that says why a faster family is not taken."""
     problem, device = plan.problem, plan.device
     if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
@@ -222,11 +220,8 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
-    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes
-    on a device without a limit.
-
-    Families whose floor is above an estimate that was found already are not asked.
-    """
+    """The alternative of the least estimate, without a workspace limit."""
+    # Families whose floor is above an estimate that was found already are not asked.
     floors = [(_floor(problem, row, device)[1], row) for row in _rows(problem, device)]
     fastest: list[Alternative] = []
     for floor, row in sorted(floors, key=itemgetter(0)):

@@ -62,8 +62,8 @@ class Made(NamedTuple):
 @dataclass(frozen=True)
 class Family:
     """A way to compute products. ``tilings`` are the choices for a problem that ``facing`` has put
-    in the order in which the kernel writes C; ``made`` computes one; ``precisions`` may take
-    it."""
+    in the order in which the kernel writes C; ``made`` computes one of them; ``precisions`` are
+    those for which it may be taken."""
 
     name: str
     why_not: Callable[[GemmProblem, DeviceInfo], str | None]
@@ -87,19 +87,7 @@ class Family:
 
     def plan(self, problem: GemmProblem, device: DeviceInfo, choice: Choice | None = None,
              gate: int | None = None) -> Plan:
-        """The plan of a problem within a device's limit of the workspace.
-
-        Parameters
-        ----------
-        problem : GemmProblem
-            What to compute; no extent of the result is 0.
-        device : DeviceInfo
-            The device to plan for.
-        choice : Choice, optional
-            Overrules that of the least estimated time.
-        gate : int, optional
-            The verdict of a :class:`~cuteblas.planning.guard.Guarded` under which it computes.
-        """
+        """The plan within the workspace limit; ``choice`` overrules that of the least estimate."""
         if refused := self.why_not(problem, device):
             raise ValueError(f"{self.name} cannot compute this: {refused}")
         choice = choice or least(self.choices(problem, device), device)
@@ -127,32 +115,9 @@ Tile = TypeVar("Tile")
 
 @dataclass(frozen=True)
 class Choice(Generic[Tile]):
-    """A tile, how many slices of which depth K is split into, and the estimated time.
-
-    Attributes
-    ----------
-    tile : TileShape or MmaTile
-        The tile.
-    slices, chunk : int
-        Number of slices of K and the depth of each.
-    blocks : int
-        Blocks of the grid.
-    work : Work
-        Of the launches, as counted, if planning chose them.
-    name : str
-        What distinguishes it within its family; by default its tile and slices.
-    divided : int
-        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
-        whole tiles.
-    turn : int
-        Elements of K that a slice takes before the next one does; 0 if slices are ranges of K.
-    adding : int
-        Threads that add the slices of an element.
-    verdict : int, optional
-        That under which it computes, of a fallback.
-    before : tuple of Counted
-        The work of copies before it.
-    """
+    """A tile and slices of K, each ``chunk`` deep, perhaps in turns of ``turn`` elements; K of
+    ``divided`` tiles is between blocks. ``adding`` threads add the slices of an element;
+    ``verdict`` is that of a fallback; ``before`` is the work of copies."""
 
     tile: Tile
     slices: int
@@ -211,8 +176,7 @@ def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
 
 def steps_of_slices(p: GemmProblem, tile: Any, device: DeviceInfo, full: Ints, most: int,
                     resident: int = 1) -> list[int]:
-    """Of slices with which blocks fill the device, so often as ``full`` says: steps along K, the
-    fewest first; there are at most so many slices."""
+    """Steps along K of slices with which blocks fill the device, the fewest first."""
     steps, blocks = -(-p.k // tile.k), tiles_of_c(p, (tile.m, tile.n))
     most = min(most, most_workspace(device) // workspace_bytes(p, 1))
     numbers = (min(most, times * device.multiprocessors * resident // blocks) for times in full)
@@ -220,8 +184,7 @@ def steps_of_slices(p: GemmProblem, tile: Any, device: DeviceInfo, full: Ints, m
 
 
 def sliced(p: GemmProblem, count: int, chunk: int, mode: int = 0) -> GemmProblem:
-    """The product of every slice of K, which begins ``chunk`` after the one before, into the
-    workspace, along a mode of C; also of a triangle all."""
+    """The product of every slice of K, ``chunk`` apart, along a mode of C in the workspace."""
     return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]),
                    b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p, mode),
                    batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator,
@@ -232,19 +195,16 @@ def workspace_bytes(p: GemmProblem, count: int) -> int:
     return count * p.outputs * p.sum_bytes
 
 
-def counted(p: GemmProblem, choice: Choice, resident: int, device: DeviceInfo,
-            launches: int = 1) -> Choice:
-    """A choice with the work of a tile, and with its blocks, of which a multiprocessor has so many
-    at once, and what they do beside multiplying."""
-    tile, slices, outputs = choice.tile, choice.slices, p.outputs
-    blocks = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices
+def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident: int,
+                   device: DeviceInfo, launches: int = 1) -> tuple[int, dict[str, Any]]:
+    """Blocks that multiply slices, and what they do beside multiplying."""
+    blocks, outputs = tiles_of_c(p, (tile.m, tile.n), slices > 1) * slices, p.outputs
     item = p.c.item if slices == 1 else p.sum_bytes
-    turns = blocks_in_turns(blocks, resident, -(-choice.chunk // tile.k), tile.stages, device)
+    turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
     of_c = min(tile.m, p.m) * min(tile.n, p.n) * max(4, item)
-    work = choice.work._replace(
-        **turns, **added(slices, outputs * p.sum_bytes, launches), written=turns["tiles"] * of_c,
-        moved=compulsory_bytes(p), stored=outputs * slices * item)
-    return replace(choice, blocks=blocks, work=work)
+    return blocks, {**turns, **added(slices, outputs * p.sum_bytes, launches),
+                    "written": turns["tiles"] * of_c, "moved": compulsory_bytes(p),
+                    "stored": outputs * slices * item}
 
 
 def is_divided(p: GemmProblem, tile: Any) -> bool:
@@ -260,12 +220,8 @@ def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
 
 def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Roles], Launch],
               roles: Roles, mode: int = 0) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace
-    that they share.
-
-    ``multiply`` launches a product whose A, B and C are in the memory of roles; slices are written
-    along a mode of C.
-    """
+    """The launches of a product or of slices and their sum, and workspace bytes."""
+    # ``multiply`` launches a product in the memory of roles; slices are a mode of C.
     if choice.slices == 1:
         return (multiply(p, roles),), 0
     parts = multiply(sliced(p, choice.slices, choice.turn or choice.chunk, mode),
@@ -277,8 +233,7 @@ def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, R
 def made_by(kernel: Callable[[Any], GeneratedKernel],
             config: Callable[[GemmProblem, DeviceInfo, Any], object],
             words: Callable[[GemmProblem, Any], str], mode: int = 0) -> Callable[..., Made]:
-    """How a family computes whose choices are configurations of one kernel, :func:`in_slices`: the
-    kernel takes what it declares of the problem and of the choice."""
+    """How a family computes whose choices are configurations of one kernel, :func:`in_slices`."""
     def made(facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
         def multiply(part: GemmProblem, roles: Roles) -> Launch:
             return bind(kernel, config(part, device, choice), part, roles=roles,
@@ -298,8 +253,8 @@ def adding_threads(slices: int) -> int:
 
 def reduction(p: GemmProblem, choice: Choice, reach: int = 0, modes: Pair = (1, 1),
               **nested: Any) -> Launch:
-    """The launch that adds the slices, which have stride 1 along M; where modes are nested in M and
-    N, they and C are of these values, and C reaches so far."""
+    """The launch that adds the slices, of stride 1 along M; ``nested`` modes have their own
+    values."""
     count, gate = choice.slices, choice.verdict
     partial = operand_span(_slice_of_workspace(p), p.shape, (count, *p.batch))
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),

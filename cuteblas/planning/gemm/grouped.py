@@ -51,17 +51,7 @@ _BUSY = 16          # launches: a product that keeps a device busy for so long s
 
 @dataclass(frozen=True)
 class Member:
-    """One product of a table: a row.
-
-    Attributes
-    ----------
-    index : int
-        Which problem it belongs to.
-    problem : GemmProblem
-        The product, without batch modes, perhaps as C^T = B A^T.
-    places : tuple of (str, Argument)
-        Where its matrices are, those of an index of a batch.
-    """
+    """A product of a table, without batch modes, perhaps as C^T; ``places`` are its matrices."""
 
     index: int
     problem: GemmProblem
@@ -310,8 +300,7 @@ class _Choice(NamedTuple):
     resident: int
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of a launch: of all blocks, as if each had as much to do, or of the
-        longest one alone."""
+        """The estimated time: of all blocks, evenly, or of the longest one alone."""
         tile, problems = self.tile, [member.problem for member in members]
         blocks = [_blocks(p, tile) for p in problems]
         depths, moved = [p.depth for p in problems], sum(map(compulsory_bytes, problems))

@@ -30,9 +30,8 @@ from .family import (
     MIN_SLICE,
     Choice,
     Family,
-    Made,
     adding_threads,
-    counted,
+    counted_blocks,
     is_divided,
     made_by,
     numbers_of_slices,
@@ -112,12 +111,9 @@ _WIDE_SHAPES: dict[tuple[str, str], _Shapes] = {
 
 @lru_cache(maxsize=1024)
 def _read(operand: Operand, extents: Pair) -> OperandAccess:
-    """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words
-    that cover them.
-
-    The first word of a row may hold what is before it, which is memory of the array where none of
-    its rows is before its first one and that one begins at a word.
-    """
+    """How ``gemm_mma`` reads an operand: rows of 2 bytes that begin anywhere by covering words."""
+    # The first word of a row may hold what is before it, which is the array's memory if no row is
+    # before its first one and that one begins at a word.
     access = vector_access(operand, extents)
     anywhere = access.unit is not None and access.width * operand.item == _LEAST_COPIED // 2
     forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides,
@@ -128,8 +124,7 @@ def _read(operand: Operand, extents: Pair) -> OperandAccess:
 
 
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
-    """Whether C goes to its rows by way of shared memory: by the words that cover them, or by
-    elements where threads cannot write pairs."""
+    """Whether C is written by rows through shared memory, by words or where pairs fail."""
     item, room = p.c.item, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
     if not room or p.triangle or p.c.strides[1] != 1:
         return False
@@ -195,15 +190,19 @@ def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
 
 def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int,
                covered: bool = False) -> Iterator[MmaTile]:
-    """The tiles for products with few columns or rows, with no more stages than the depth has use
-    for; beside them those for operands that are ``covered``, in matrices of a batch too."""
+    """Tiles for few columns or rows, with useful stages; ``covered`` operands have more of
+    them."""
     shapes = _THIN_SHAPES.get(atom.element, ()) + _COVERED_SHAPES * covered
     step = max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
     return (_with_useful_stages(tile, depth) for tile in _fitting(shapes, atom, step, device))
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
-    return replace(tile, stages=min(tile.stages, max(2, -(-depth // tile.k) + 1)))
+    return _at_most(tile, max(2, -(-depth // tile.k) + 1))
+
+
+def _at_most(tile: MmaTile, stages: int) -> MmaTile:
+    return tile if tile.stages <= stages else replace(tile, stages=stages)
 
 
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
@@ -259,13 +258,12 @@ def _covered(p: GemmProblem) -> tuple[bool, bool]:
 
 
 def _with_room(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> MmaTile:
-    """A tile with no more stages than there is room for beside what covered rows take more than
-    others."""
+    """A tile with no more stages than there is room for beside covered rows."""
     more = sum(_ROOM_OF_A_ROW * (extent if x.strides[1] == 1 else tile.k)
                for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True)
                if covered)
     room = device.shared_bytes_per_block // (tile.min_blocks * (tile.stage_bytes + more))
-    return replace(tile, stages=max(2, min(tile.stages, room)))
+    return _at_most(tile, max(2, room))
 
 
 def _is_narrow(x: Operand, extents: Pair) -> bool:
@@ -283,23 +281,24 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo,
             thin: bool = False) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
-    slices, item = -(-p.k // chunk), p.c.item
+    slices, item, wide = -(-p.k // chunk), p.c.item, _wide_shapes(tile.atom)
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
+    blocks, counts = counted_blocks(p, tile, slices, chunk, resident, device, 1 + tile.atom.splits)
     pair = min(VECTOR_BYTES, _PAIR * item)
     access = vector_access(p.c, p.shape, pair)
     whole = slices > 1 or (access.unit == 1 and access.width * item >= pair)
     by_rows = slices == 1 and _by_rows(p, tile, device)
     work = tile_work(p, tile, chunk, device)._replace(
-        reads="streams" if thin else "copies",
+        **counts, reads="streams" if thin else "copies",
         writes="rows" if by_rows else "vectors" if whole else "elements")
     lines = f" by {tile.k} of K" if thin and not tile.atom.splits else ""
     beside = f" and {tile.min_blocks} blocks" if _shape(tile) in _COVERED_SHAPES else ""
     name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
-    choice = counted(p, Choice(tile, slices, chunk, work=work, name=name,
-                               adding=_adding(p, slices)), resident, device, 1 + tile.atom.splits)
-    if _wide_shapes(tile.atom) and not thin:
-        choice = replace(choice, tile=_apart(tile, int(choice.work.tiles), device))
-    return choice
+    if wide and not thin:
+        tile = _apart(tile, counts["tiles"], device)
+    elif not wide and not tile.atom.splits:
+        tile = _with_useful_stages(tile, chunk)
+    return Choice(tile, slices, chunk, blocks, work, name, adding=_adding(p, slices))
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
@@ -322,8 +321,7 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
 
 
 def _adding(p: GemmProblem, slices: int) -> int:
-    """Threads that add the slices of an element: several where elements are few, and rows of them
-    fill a block."""
+    """Threads that add an element's slices: several if elements are few and fill a block."""
     threads = adding_threads(slices)
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
@@ -356,8 +354,7 @@ def _words(p: GemmProblem, choice: Choice[MmaTile]) -> str:
 
 
 def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices if there are
-    several."""
+    """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile, atom = choice.tile, choice.tile.atom
     run = tile.run(p.c.dtype, p.triangle)
     c = vector_access(p.c, p.shape, min(VECTOR_BYTES, run * p.c.item))
@@ -373,22 +370,13 @@ def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaC
                        aligned=aligned and is_divided(p, tile))
 
 
-multiplied = made_by(gemm_mma, _config, _words, mode=1)
-
-
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
-    if not _wide_shapes(choice.tile.atom):            # the others keep blocks apart by their stages
-        choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
-    return multiplied(facing, device, choice)
-
-
-MMA = Family("gemm_mma", why_not_mma, mma_choices, _made, facing_rows)
+MMA = Family("gemm_mma", why_not_mma, mma_choices, made_by(gemm_mma, _config, _words, mode=1),
+             facing_rows)
 
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,
              gate: int | None = None) -> Plan:
-    """The plan on ``gemm_mma``, perhaps with the ``gate`` of a fallback of
-    :class:`~cuteblas.planning.guard.Guarded`: then on a tile that leaves registers for it."""
+    """The plan on ``gemm_mma``; with a ``gate``, on a tile that leaves registers for it."""
     if gate is not None and not choice and why_not_mma(problem, device) is None:
         tilings = (x for x in MMA.choices(problem, device) if not _is_crowded(x.tile))
         choice = least(tilings, device)

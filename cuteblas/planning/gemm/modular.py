@@ -112,25 +112,20 @@ class _Surveyed:
     """An operand, and the workspace of its parts' sums and of what is known of its rows."""
 
     side: Side
-    partials: Argument = _FRONT
-    norms: Argument = _FRONT
-    lowest: Argument = _FRONT
-    exponents: Argument = _FRONT
+    reading: SurveyOperand
+    partials: Argument
+    norms: Argument
+    lowest: Argument
+    exponents: Argument
 
     @classmethod
     def within(cls, workspace: Workspace, side: Side) -> _Surveyed:
-        nbytes = 20 * cls(side).parts, 8, 4, 4
-        return cls(side, *(workspace.take(each * side.all_rows) for each in nbytes))
-
-    @property
-    def reading(self) -> SurveyOperand:
-        """How it is read before it becomes residues."""
-        side = self.side
-        found = SurveyOperand(replace(side.access, conj=False), side.operand.dtype, len(side.modes))
-        matrices = prod(side.extents)
-        while found.steps > 1 and prod(found.blocks(side.rows, side.k)) * matrices < _LEAST_BLOCKS:
-            found = replace(found, steps=found.steps // 2)
-        return found
+        read = SurveyOperand(replace(side.access, conj=False), side.operand.dtype, len(side.modes))
+        fewest = _LEAST_BLOCKS / prod(side.extents)
+        while read.steps > 1 and prod(read.blocks(side.rows, side.k)) < fewest:
+            read = replace(read, steps=read.steps // 2)
+        nbytes = 20 * read.blocks(side.rows, side.k)[1], 8, 4, 4
+        return cls(side, read, *(workspace.take(each * side.all_rows) for each in nbytes))
 
     @property
     def parts(self) -> int:
@@ -255,16 +250,15 @@ def _product(p: GemmProblem, device: DeviceInfo,
     groups, columns, stages = _tile(p, device)
     config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
                          stages=stages)
-    planes, (pitch, across) = _planes(p), _pitches(p)
+    planes, (pitch, across), (a, b) = _planes(p), _pitches(p), sides(p)
     values: dict[str, Any] = {"words": _FRONT}
-    for name, box, side, there in zip("AB", config.boxes, sides(p), memory[:2], strict=True):
-        steps, plane = compact(side.extents, side.rows * pitch)
-        values[name] = mapped(there, box.map((side.rows, p.k, *side.extents, planes),
-                                             (pitch, 1, *steps, plane)))
-    steps, plane = compact(p.batch[::-1], p.m * across)
-    box = StagedC.box_of("uint8", columns)
-    values["R"] = mapped(memory.c, box.map((p.m, across, *p.batch[::-1], planes),
-                                           (across, 1, *steps, plane)))
+    for name, box, there, rows, length, stride, batch in (
+            ("A", config.boxes[0], memory.a, p.m, p.k, pitch, a.extents),
+            ("B", config.boxes[1], memory.b, p.n, p.k, pitch, b.extents),
+            ("R", StagedC.box_of("uint8", columns), memory.c, p.m, across, across, p.batch[::-1])):
+        steps, plane = compact(batch, rows * stride)
+        values[name] = mapped(there, box.map((rows, length, *batch, planes),
+                                             (stride, 1, *steps, plane)))
     tiles = tiles_of_c(p, config.tile) * planes
     return bind(gemm_modular, config, p, min(tiles, device.multiprocessors), **values), config
 

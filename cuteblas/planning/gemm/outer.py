@@ -97,8 +97,7 @@ def _whole(p: GemmProblem, width: int) -> bool:
 
 
 def _rows(p: GemmProblem, tile: OuterTile) -> int:
-    """Rows of a stretch: whole sectors, and as few as leave few threads of its last block, and of
-    the last stretch, idle."""
+    """Rows of a stretch: whole sectors that leave few threads of its last block idle."""
     pitch, block = _pitch(p), tile.threads * tile.width             # elements of C that it has
     sector = _sector(p, tile.width)
     fewest = sector // gcd(pitch, sector)
@@ -142,16 +141,14 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterable[OuterChoice]:
 
 
 def _fetched(p: GemmProblem, width: int, whole: bool) -> float:
-    """Wavefronts of a warp that loads its elements of B: by vectors where they lie together in
-    whole stretches."""
+    """Wavefronts in which a warp loads its elements of B: vectors in whole stretches."""
     by = width if whole and p.b.strides[0] == 1 else 1
     sectors = min(32, -(-width * p.b.item * abs(p.b.strides[0]) * 32 // SECTOR))
     return width // by * p.k * max(1.0, sectors / 4)
 
 
 def _instructions(p: GemmProblem, width: int, whole: bool) -> tuple[float, float]:
-    """Instructions of a thread before the first stretch, and for each; those that take two clocks
-    count twice."""
+    """Instructions before the first stretch and for each; those of two clocks count twice."""
     sums, item, pitch = dtype(p.accumulator), p.c.item, _pitch(p)
     multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
     multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1

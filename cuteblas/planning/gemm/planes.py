@@ -96,8 +96,9 @@ def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
     # shared memory: what does not fit is read again. With rows across K, the other operand uses it
     # too.
     most = device.shared_bytes_per_block
-    operands = [_accessed(side, doubled) for side, doubled in
-                zip(sides(p), (False, parts_of(p.a.dtype) == 2), strict=True)]
+    operands = [SplitOperand(side.access, (1, 1), VECTOR_BYTES // side.operand.item, len(side.modes),
+                             side.operand.dtype, doubled)
+                for side, doubled in zip(sides(p), (False, parts_of(p.a.dtype) == 2), strict=True)]
     along = all(x.k_major for x in operands)
     for threads, resident in _ALONG if along else _ACROSS:
         limit = (most + _RESERVED) // resident - _RESERVED
@@ -111,13 +112,6 @@ def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
                for x in (a, b)):
             break
     return Readings((a, b), resident)
-
-
-def _accessed(side: Side, doubled: bool) -> SplitOperand:
-    """How an operand is read, before it is divided among blocks."""
-    element = dtype(side.operand.dtype)
-    return SplitOperand(side.access, (1, 1), VECTOR_BYTES // element.bytes, len(side.modes),
-                        element.name, doubled)
 
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,

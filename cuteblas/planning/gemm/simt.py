@@ -16,7 +16,7 @@ from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
 from ..operands import gemm_span, oriented, specialised, unit_mode, width_along
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Choice, Family, counted, is_divided, made_by, numbers_of_slices
+from .family import Choice, Family, counted_blocks, is_divided, made_by, numbers_of_slices
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
@@ -97,8 +97,7 @@ def fused_unit(element: DType, accumulator: DType) -> str:
 
 def choices(p: GemmProblem, device: DeviceInfo,
             *accesses: OperandAccess) -> Iterator[Choice[TileShape]]:
-    """Tiles and numbers of slices of K to choose from, where A and B are read so, by default as
-    matrices."""
+    """Tiles and numbers of slices of K to choose from, where A and B are read so."""
     a, b = accesses or p.map_inputs(simt_access)
     for tile, split_k in product(candidates(p.accumulator), numbers_of_slices(p, device)):
         yield choice_of(p, a, b, tile, split_k, device)
@@ -109,14 +108,15 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
     k, sums = p.depth, p.sum_bytes
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
+    blocks, counts = counted_blocks(p, tile, slices, chunk, resident_blocks(tile), device)
     c = _written(p, tile, device)
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
     writes = "vectors" if whole else "rows" if c.covering else "elements"
-    work = tile_work(p, tile, chunk, a, b, device)._replace(writes=writes)
-    found = counted(p, Choice(tile, slices, chunk, work=work), resident_blocks(tile), device)
-    summed = summing(tile, chunk, found.blocks, sums, device, slices)
-    return replace(found, name=f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}",
-                   tile=summed, turn=_TURN if slices > 1 and _takes_turns(p, summed) else 0)
+    work = tile_work(p, tile, chunk, a, b, device)._replace(**counts, writes=writes)
+    name = f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}"
+    tile = summing(tile, chunk, blocks, sums, device, slices)
+    return Choice(tile, slices, chunk, blocks, work, name,
+                  turn=_TURN if slices > 1 and _takes_turns(p, tile) else 0)
 
 
 def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
@@ -137,12 +137,10 @@ def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: 
 
 
 def _takes_turns(p: GemmProblem, tile: TileShape) -> bool:
-    """Whether slices of K take turns.
-
-    A sum that grows along K is rounded as if it were the last slice's alone where slices are
-    ranges. Chunks that have totals make that small; slices of a tile with one chain take turns, as
-    cuBLAS's do, which costs 4 instructions of 1100.
-    """
+    """Whether slices of K take turns."""
+    # A sum that grows along K is rounded as if it were the last slice's alone where slices are
+    # ranges. Chunks with totals make that small; slices of one chain take turns, as cuBLAS's do,
+    # which costs 4 instructions of 1100.
     sums = dtype(p.accumulator)
     return tile.totals is None and sums.kind in "fc" and sums.part.bytes <= 4
 
@@ -177,8 +175,8 @@ def _words(p: GemmProblem, choice: Choice[TileShape]) -> str:
 
 
 def config_of(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape]) -> SimtConfig:
-    """What the kernel is specialised on, for a C that is M-major as far as possible; the outermost
-    batch mode walks over slices if there are several."""
+    """The kernel's configuration, C M-major if it can be; the outermost batch mode may be
+    slices."""
     tile, reach = choice.tile, gemm_span(p, None if choice.turn else choice.chunk)
     a, b = p.map_inputs(simt_access)
     return specialised(SimtConfig, p, _written(p, tile, device), reach, 0, tile=tile, a=a, b=b,

@@ -40,7 +40,7 @@ from ..operands import (
 from ..plan import Launch, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import Choice, Family, Made, in_slices, most_workspace
-from .mma import facing_rows, mma_choices, multiplied
+from .mma import MMA, facing_rows, mma_choices
 from .simt import plan_simt
 from .split import LEAST_K, parts_of
 
@@ -191,7 +191,7 @@ def why_not_twice(p: GemmProblem, device: DeviceInfo, words: int) -> str | None:
 
 def _made_by_mma(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
     p = facing.problem
-    made = multiplied(facing, device, choice)
+    made = MMA.made(facing, device, choice)
     product, *adding = made.launches
     blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS_BY_MMA)
     grid = blocks, 1, 1

@@ -29,7 +29,7 @@ from .family import (
     Choice,
     Family,
     adding_threads,
-    counted,
+    counted_blocks,
     made_by,
     steps_of_slices,
     why_not_plain,
@@ -126,14 +126,14 @@ def _choice(p: GemmProblem, read: _Read, tile: ThinTile, steps: int,
     folded = _FOLDING * _folded(tile) * max(1, kind.bytes // 4)
     products = multiply_adds_per_clock("gemm_simt", kind.name, device)
     products /= 4 if kind.is_complex else 1
+    blocks, counts = counted_blocks(p, tile, slices, min(chunk, p.depth), resident, device)
     work = Work(fused_unit(dtype(p.a.dtype), kind), "streams" if tile.stages > 1 else "loads",
                 clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / products,
                 fetched=warps * steps * wavefronts,
                 instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
-                crowded=max(0, registers - _EASY) / _REGISTERS, warps=warps)
-    found = counted(p, Choice(tile, slices, min(chunk, p.depth), work=work), resident, device)
-    return replace(found, chunk=chunk, work=found.work._replace(written=0.0),
-                   adding=adding_threads(slices))
+                crowded=max(0, registers - _EASY) / _REGISTERS, warps=warps,
+                **counts | {"written": 0.0})
+    return Choice(tile, slices, chunk, blocks, work, adding=adding_threads(slices))
 
 
 def _tiles(p: GemmProblem, read: _Read, device: DeviceInfo) -> Iterator[ThinTile]:
@@ -207,8 +207,7 @@ def _words(p: GemmProblem, choice: Choice[ThinTile]) -> str:
 
 
 def config_of(p: GemmProblem, _device: DeviceInfo, choice: Choice[ThinTile]) -> ThinConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices if there are
-    several."""
+    """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
     c = _access(p.c, p.shape)

@@ -37,7 +37,7 @@ _SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 
 
 
 def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
-    """Mode M, contiguous in the target, N, contiguous in the source, and first offsets in both."""
+    """Mode M, contiguous in the target, N, in the source, and offsets of the first element."""
     modes, source, target = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
@@ -251,7 +251,8 @@ def _described(spec: TensorMapSpec) -> str:
     return f"{spec.shape} elements of {spec.dtype.bytes} bytes, strides {spec.strides} bytes, box {spec.box}, {swizzle}"
 
 
-_BY_TMA = (
+VARIANTS = (
+    *(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS),
     Variant(
         "tma_copy",
         "copy",
@@ -269,6 +270,3 @@ _BY_TMA = (
         plan_tma_transpose
     ),
 )
-
-VARIANTS = (*(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS),
-            *_BY_TMA)

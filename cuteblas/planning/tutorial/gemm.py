@@ -30,7 +30,7 @@ from ..operands import (
     unit_mode,
 )
 from ..plan import Plan, Workspace
-from ..problem import DeviceInfo, GemmProblem
+from ..problem import DeviceInfo, GemmProblem, Ints
 from ..variants import CHOSEN, Variant
 
 _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
@@ -102,16 +102,19 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
 
 
+def _check_divided(name: str, extents: Ints, by: Ints, what: str) -> None:
+    if any(e % b for e, b in zip(extents, by, strict=True)):
+        raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are "
+                         f"not multiples of the {what}")
+
+
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
           device: DeviceInfo) -> Plan:
     facing = oriented(problem, 0)
     p, roles = facing.problem, facing.by_name
-    extents, by = (problem.m, problem.n, p.depth), (*policy.block, policy.depth)
-    if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
-        raise ValueError(
-            f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not "
-            f"multiples of the tile {'x'.join(map(str, by))}"
-        )
+    by = *policy.block, policy.depth
+    if aligned:
+        _check_divided(name, (problem.m, problem.n, p.depth), by, f"tile {'x'.join(map(str, by))}")
     policy = policy.transposed if facing.swapped else policy
     blocks, tile = tiles_of_c(p, policy.block, True), policy.tile
     reason = (
@@ -192,12 +195,8 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
         accumulator = accumulator_of(p.a.dtype, p.b.dtype, p.c.dtype)
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
-    extents = (p.m, p.n, p.depth)
-    if not predicated and any(e % b for e, b in zip(extents, shape.block, strict=True)):
-        raise ValueError(
-            f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not multiples of the block "
-            f"{shape.block}"
-        )
+    if not predicated:
+        _check_divided(name, (p.m, p.n, p.depth), shape.block, f"block {shape.block}")
     tiles = -(-p.m // shape.block[0]), -(-p.n // shape.block[1])
     grid = (*(tiles if shape.raster == "mn" else tiles[::-1]), p.matrices)
     if any(blocks > most for blocks, most in zip(grid, _MAX_GRID, strict=True)):
@@ -231,7 +230,16 @@ def _tutorial_variant(name: str, shape: TutorialShape, predicated: bool, source:
 
 _TUTORIAL, _NAIVE = "CuTe dense matrix-matrix multiply tutorial", "GEMM with CuTe 1: a naive GEMM"
 
-_TUTORIALS = (
+VARIANTS: tuple[Variant, ...] = (
+    *(_variant(*policy, aligned) for aligned in (False, True) for policy in _SINGLE.items()),
+    Variant(
+        "igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)",
+        "int8 by int8 to int32, four products an instruction", "sm_75", plan_dp4a
+    ),
+    Variant(
+        "gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
+        "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma
+    ),
     _tutorial_variant(
         "gemm_tutorial",
         TUTORIAL,
@@ -267,17 +275,4 @@ _TUTORIALS = (
         f"{_NAIVE}, 1: #pragma unroll",
         "without #pragma unroll, to compare"
     ),
-)
-
-VARIANTS: tuple[Variant, ...] = (
-    *(_variant(*policy, aligned) for aligned in (False, True) for policy in _SINGLE.items()),
-    Variant(
-        "igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)",
-        "int8 by int8 to int32, four products an instruction", "sm_75", plan_dp4a
-    ),
-    Variant(
-        "gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
-        "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma
-    ),
-    *_TUTORIALS,
 )
