@@ -302,8 +302,8 @@ MUTATIONS = [
         ),
         (
             "planning/operands.py",
-            "others = operand.strides[1 - mode], *operand.batch_strides",
-            "others = (operand.strides[1 - mode],)",
+            "extents[mode], other, *operand.batch_strides)",
+            "extents[mode], other)",
             "planning/test_plans.py"
         ),
         # dispatch rules and memory

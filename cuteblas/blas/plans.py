@@ -272,8 +272,8 @@ def _fits(planned: Any, given: Any) -> bool:
     """Whether a product differs from the planned one only in scalars and better alignments."""
     if planned.fusion is None or given.fusion is None:
         return planned.fusion is given.fusion
-    before, now = ((*fusion.operands, *fusion.outputs) for fusion in (planned.fusion, given.fusion))
     return planned.fusion.graph == given.fusion.graph and all(
         name == planned_name and not y.alignment % x.alignment
         and replace(y, alignment=x.alignment) == x
-        for (planned_name, x), (name, y) in zip(before, now, strict=True))
+        for (planned_name, x), (name, y) in zip(planned.fusion.matrices, given.fusion.matrices,
+                                                 strict=True))

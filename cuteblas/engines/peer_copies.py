@@ -17,7 +17,7 @@ from .cuda import CUDA, spare_memory
 from .execution import Execution
 from .memory import Memory, new_memory
 
-__all__ = ["Stream", "assign", "copy_box", "hold"]
+__all__ = ["Stream", "assign", "boxes_of", "copy_box", "hold"]
 
 _RUN_BYTES = 1 << 30                   # of one run, which the driver takes
 _MOST_COPIES = 64                      # for one box, before it is packed
@@ -116,6 +116,13 @@ def _move(between: Peers, lane: Stream, device: int, src: Any, dst: Any) -> None
     between.wait(*lane, between.record(device, "kernels"))
 
 
+def boxes_of(x: Any) -> list[tuple[range, ...]]:
+    """The ranges of each shard of a ShardedArray along all axes."""
+    whole, axis = [*map(range, x.shape)], x.axis
+    return [(*whole[:axis], range(start, start + part.shape[axis]), *whole[axis + 1:])
+            for start, part in zip(x.starts, x.shards, strict=True)]
+
+
 def assign(between: Peers, target: Any, source: Any) -> None:
     """Copy a :class:`~cuteblas.ShardedArray` into another of its shape and type, in any shards."""
     devices = sorted({*target.devices, *source.devices})
@@ -123,7 +130,7 @@ def assign(between: Peers, target: Any, source: Any) -> None:
     for device in {*target.devices}:
         for event in begun:
             between.wait(device, "in", event)
-    shards = [zip(x.devices, x.shards, x.boxes, strict=True) for x in (target, source)]
+    shards = [zip(x.devices, x.shards, boxes_of(x), strict=True) for x in (target, source)]
     for (to, dst, its), (origin, src, theirs) in product(*shards):
         if all(box := common(its, theirs)):
             copy_box(between, (to, "in"), (to, dst[seen_from(box, its)]),

@@ -106,13 +106,6 @@ class ShardedArray:
         ends = np.cumsum([0, *(x.shape[self.axis] for x in self.shards)])
         return tuple(int(end) for end in ends[:-1])
 
-    @property
-    def boxes(self) -> list[tuple[range, ...]]:
-        """The ranges of each shard along all axes."""
-        whole, axis = [range(n) for n in self.shape], self.axis
-        return [(*whole[:axis], whole[axis][start:start + part.shape[axis]], *whole[axis + 1:])
-                for start, part in zip(self.starts, self.shards, strict=True)]
-
     def __repr__(self) -> str:
         where = ", ".join(f"cuda:{device}" for device in self.devices)
         return f"ShardedArray(shape={self.shape}, dtype={self.dtype}, axis={self.axis}, devices=({where}))"

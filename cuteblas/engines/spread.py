@@ -25,7 +25,7 @@ from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
 from .memory import Memory, new_memory
-from .peer_copies import Stream, copy_box, hold
+from .peer_copies import Stream, boxes_of, copy_box, hold
 from .sharded import ShardedArray
 
 __all__ = ["multiply_over"]
@@ -55,22 +55,22 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
             if halving == _MOST_HALVINGS:
                 raise
             runner.slots.clear()
-            for share in plan.shares:
-                with between.on(share.device):
+            for device in plan.steps:
+                with between.on(device):
                     cupy.get_default_memory_pool().free_all_blocks()
             tally(function, "moved", "smaller tiles: no memory on a GPU").tick()
         else:
             runner.run()
             break
-    for share in plan.shares:
-        if share.tiles:
-            tally(function, "spread", f"on cuda:{share.device}").tick()
+    for device, steps in plan.steps.items():
+        if steps:
+            tally(function, "spread", f"on cuda:{device}").tick()
     return plan
 
 
 def _held(name: str, x: ShardedArray) -> Held:
     axes = AXES[name][-x.ndim:]
-    parts = (Part(device, box[x.axis]) for device, box in zip(x.devices, x.boxes, strict=True))
+    parts = (Part(device, box[x.axis]) for device, box in zip(x.devices, boxes_of(x), strict=True))
     return Held(axes, axes[x.axis], tuple(parts), x.dtype.itemsize)
 
 
@@ -93,7 +93,6 @@ class _Runner:
                  multiply: Multiply, reads_c: bool):
         self.between, self.plan, self.arrays, self.multiply = between, plan, arrays, multiply
         self.read = "abc" if reads_c else "ab"
-        self.steps = {share.device: share.steps for share in plan.shares}
         self.slots: dict[Any, _Slot] = {}
         self.begun: dict[int, Any] = {}                 # what the caller has begun on a device
         self.sent: dict[Any, Any] = {}                  # the last copy of an operand by a link
@@ -101,11 +100,10 @@ class _Runner:
 
     def reserve(self) -> None:
         sizes: dict[Any, int] = {}
-        for share in self.plan.shares:
-            for name, panel in (each for step in share.steps
-                                for each in zip(AXES, step, strict=True)):
+        for device, steps in self.plan.steps.items():
+            for name, panel in ((name, getattr(step, name)) for step in steps for name in AXES):
                 nbytes = prod(panel.shape) * self.arrays[name].dtype.itemsize
-                place = share.device, name, panel.slot
+                place = device, name, panel.slot
                 if panel.slot is not None and nbytes > sizes.get(place, 0):
                     sizes[place] = nbytes
         for place, nbytes in sizes.items():
@@ -114,7 +112,7 @@ class _Runner:
 
     def run(self) -> None:
         """Begin everything; a device's current stream follows copies from and to it."""
-        for device in {*self.steps}.union(*(x.devices for x in self.arrays.values())):
+        for device in {*self.plan.steps}.union(*(x.devices for x in self.arrays.values())):
             self.begun[device] = self.between.record(device, "kernels")
         try:
             for action in self.plan.actions:
@@ -134,7 +132,7 @@ class _Runner:
             self.between.wait(device, lane, event)
 
     def _slot(self, device: int, name: str, step: int) -> tuple[Panel, Any]:
-        panel: Panel = getattr(self.steps[device][step], name)
+        panel: Panel = getattr(self.plan.steps[device][step], name)
         return panel, self.slots.get((device, name, panel.slot))
 
     def _array(self, name: str, panel: Panel, slot: _Slot | None) -> Any:

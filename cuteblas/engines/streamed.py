@@ -78,21 +78,23 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray,
     # the shape of the result or none.
     if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
         return False
-    over_c = {name: Operand(x, (0 if c.ndim > 2 else None, x.ndim - 2, x.ndim - 1, None) if x.ndim
-                            else (None,) * 4) for name, x in others.items()}
+    first = 0 if c.ndim > 2 else None                       # the axis of the batch
+    # whether an operand has its own elements for each index of it
+    own_a, own_b = (x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0 for x in (a, b))
     batch, many = (c.shape[0], prod(c.shape[1:-2])) if c.ndim > 2 else (1, 1)
     moved = sum(x.itemsize for x in others.values() if x.ndim and all(x.strides[-2:]))
     extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize,
-                      c.itemsize + moved, _has_batch(a, c), _has_batch(b, c),
-                      np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
-                      add is not None, seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]),
+                      c.itemsize + moved, own_a, own_b, np.may_share_memory(a, b),
+                      abs(c.strides[-2]) >= abs(c.strides[-1]), add is not None,
+                      seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]),
                       a_kept=expected([a]) > 0, b_kept=expected([b]) > 0)
     # repeated along the batch
-    a, b = (x[:1] if x.ndim == c.ndim > 2 and not _has_batch(x, c) else x for x in (a, b))
-    operands = (Operand(a, (0 if _has_batch(a, c) else None, a.ndim - 2, None, a.ndim - 1)),
-                Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)),
-                *over_c.values())
-    result = Operand(c, (0 if c.ndim > 2 else None, c.ndim - 2, c.ndim - 1, None))
+    a, b = (x[:1] if x.ndim == c.ndim > 2 and not own else x for x, own in ((a, own_a), (b, own_b)))
+    operands = (Operand(a, (first if own_a else None, a.ndim - 2, None, a.ndim - 1)),
+                Operand(b, (first if own_b else None, None, b.ndim - 1, b.ndim - 2)),
+                *(Operand(x, (first, x.ndim - 2, x.ndim - 1, None) if x.ndim else (None,) * 4)
+                  for x in others.values()))
+    result = Operand(c, (first, c.ndim - 2, c.ndim - 1, None))
     if stream_tiles(Tiled(function, extents, operands, result, compute, add)):
         return True
     if c.ndim < 4:
@@ -157,10 +159,6 @@ def stream_tiles(call: Tiled) -> bool:
             tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
             return True
     return False
-
-
-def _has_batch(x: np.ndarray, c: np.ndarray) -> bool:
-    return x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0
 
 
 def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:

@@ -9,7 +9,6 @@ from itertools import pairwise
 from math import gcd, prod
 from typing import Any, NamedTuple, TypeVar
 
-from .._dtypes import dtype
 from ..codegen.architectures import capabilities, why_lacking
 from ..codegen.epilogue import epilogue_role
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
@@ -62,6 +61,7 @@ __all__ = [
     "pairs_along_n",
     "power_of_two",
     "row_pitch",
+    "run_access",
     "settled",
     "sides",
     "span",
@@ -171,7 +171,7 @@ def span(modes: Iterable[Pair]) -> int:
 
 
 def operand_span(operand: Operand, extents: Pair, batch: Ints) -> int:
-    return span(zip((*extents, *batch), (*operand.strides, *operand.batch_strides), strict=True))
+    return span(operand.tensor("", (*extents, *batch)).modes)
 
 
 def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, Pair]:
@@ -196,8 +196,8 @@ def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
 
 def output_span(p: GemmProblem) -> int:
     """The largest span of C and of the matrices of the epilogue."""
-    fusion = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
-    return max(operand_span(x, p.shape, p.batch) for x in (p.c, *(x for _name, x in fusion)))
+    fused = p.fusion.matrices if p.fusion else ()
+    return max(operand_span(x, p.shape, p.batch) for _name, x in (("c", p.c), *fused))
 
 
 def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
@@ -229,25 +229,24 @@ def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
     return FusedEpilogue(p.fusion.graph, operands, outputs)
 
 
-def unit_mode(operand: Operand) -> int | None:
-    """The mode with stride 1, the first if both have it."""
-    return 0 if operand.strides[0] == 1 else 1 if operand.strides[1] == 1 else None
+def unit_mode(operand: Operand, first: int = 0) -> int | None:
+    """The mode with stride 1; ``first`` if both have it."""
+    return next((mode for mode in (first, 1 - first) if operand.strides[mode] == 1), None)
 
 
 @lru_cache(maxsize=1024)
+def run_access(mode: int, operand: Operand, extents: Pair, most: int) -> OperandAccess:
+    """How threads that hold runs along a mode access an operand: in vectors if its stride is 1."""
+    unit = unit_mode(operand, mode)
+    width = width_along(mode, operand, extents, most) if unit == mode else 1
+    return OperandAccess(unit, width, operand.conj)
+
+
 def vector_access(operand: Operand, extents: Pair,
                   most_bytes: int = VECTOR_BYTES) -> OperandAccess:
     """How threads access an operand: along a stride of 1, in vectors as wide as possible."""
-    kind = dtype(operand.dtype)
-    best = OperandAccess(conj=kind.is_complex and operand.conj)
-    for mode in (1, 0):
-        if operand.strides[mode] != 1:
-            continue
-        others = operand.strides[1 - mode], *operand.batch_strides
-        width = vector_width(operand, most_bytes // kind.bytes, extents[mode], *others)
-        if best.unit is None or width > best.width:
-            best = replace(best, unit=mode, width=width)
-    return best
+    runs = (run_access(mode, operand, extents, most_bytes // operand.item) for mode in (1, 0))
+    return max(runs, key=lambda access: access.width)
 
 
 def majorness(operand: Operand, extents: Pair) -> int | None:
@@ -312,10 +311,14 @@ class Oriented:
     """A problem, or that of C^T if ``swapped``, for the order in which a kernel writes C."""
 
     problem: GemmProblem
-    roles: tuple[Role, Role]
     swapped: bool
     purpose: str
     original: GemmProblem
+
+    @property
+    def roles(self) -> tuple[Role, Role]:
+        """The roles of A and B."""
+        return ("b", "a") if self.swapped else ("a", "b")
 
     @property
     def note(self) -> str:
@@ -338,9 +341,7 @@ along_rows = partial(oriented, mode=1)
 
 def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
     """The problem as it is, or that of C^T for a purpose."""
-    if swapped:
-        return Oriented(transposed(p), ("b", "a"), True, purpose, p)
-    return Oriented(p, ("a", "b"), False, purpose, p)
+    return Oriented(transposed(p) if swapped else p, swapped, purpose, p)
 
 
 def settled(operand: Operand, extents: Pair, units: bool = False) -> Operand:
@@ -352,11 +353,7 @@ def settled(operand: Operand, extents: Pair, units: bool = False) -> Operand:
 
 def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
     """How a thread holding pairs of C along N (``most`` 2), or single elements, accesses them."""
-    unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
-    whole = p.c.alignment % (2 * p.c.item) == 0 and not any(
-        x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)
-    )
-    return OperandAccess(unit, most if unit == 1 and whole else 1)
+    return run_access(1, p.c, p.shape, most)
 
 
 def why_not_staged(p: GemmProblem) -> str | None:
@@ -463,8 +460,8 @@ def gemm_values(p: GemmProblem, roles: Roles, gate: int | None = None) -> dict[s
     scalars, matrices = ["alpha", "beta"], [("A", "a", p.a), ("B", "b", p.b), ("C", "c", p.c)]
     if p.fusion is not None:
         scalars += (epilogue_role(node.name) for node in p.fusion.graph.leaves("scalar"))
-        named = (*p.fusion.operands, *p.fusion.outputs)
-        matrices += ((epilogue_role(name), epilogue_role(name), x) for name, x in named)
+        matrices += ((role, role, x) for role, (_name, x) in zip(p.fusion.roles, p.fusion.matrices,
+                                                                 strict=True))
     return {"M": p.m, "N": p.n, "K": p.depth, **batch_values(p.batch), **gate_values(gate),
             **{name: Argument(role=name) for name in scalars},
             **{name: view(x, roles.get(name, role)) for name, role, x in matrices}}

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from html import escape
+from itertools import islice
 from math import gcd
+from typing import Any
+
+import numpy as np
 
 from .._dtypes import dtype
 from ..codegen.mma import WarpMma
@@ -19,7 +24,7 @@ from ..kernels.gemm.wgmma import WgmmaConfig
 from ..layout import Figure, size
 from ..layout.banks import BANKS, bank_of
 from ..layout.pictures.colours import by_bank, by_thread
-from ..layout.pictures.grids import Cell, Grid, grid_of
+from ..layout.pictures.grids import Cell, grid_of
 from .floors import duration, estimate
 from .plan import Plan
 from .problem import Pair
@@ -115,7 +120,7 @@ class Owners:
     """Who owns a tile of C: ``grid`` has the thread of each ``block`` of elements, by rows;
     ``tile`` is what the threads own at once, ``of_block`` a thread block's tile."""
 
-    grid: tuple[tuple[int, ...], ...]
+    grid: list[list[int]]
     block: Pair
     threads: int
     tile: Pair
@@ -133,18 +138,20 @@ def owners(plan: Plan) -> Owners | None:
         return None
     mma, extents = found
     rows, columns = mma.tile
-    owner = [0] * (rows * columns)
-    threads = size(mma.tv_c[0])
+    threads, owner = size(mma.tv_c[0]), np.zeros(rows * columns, int)
     for i in range(size(mma.tv_c)):
         owner[mma.tv_c(i)] = i % threads
-    grid = [[owner[m + rows * n] for n in range(columns)] for m in range(rows)]
+    grid = owner.reshape(columns, rows).T
     first = next(argument.role for launch in plan.launches for argument in launch.arguments
                  if argument.role in ("a", "b"))
     if first == "b":                                                 # computed as C^T: show C
-        grid, extents, (rows, columns) = [list(row) for row in zip(*grid, strict=True)], extents[::-1], (columns, rows)
-    height, width = _block(grid)
-    blocks = tuple(tuple(row[::width]) for row in grid[::height])
-    return Owners(blocks, (height, width), threads, (rows, columns), extents)
+        grid, extents = grid.T, extents[::-1]
+    # the largest blocks, all of one size, that each have one owner
+    height, width = (gcd(n, *(1 + np.flatnonzero(np.diff(grid, axis=axis).any(1 - axis))))
+                     for axis, n in enumerate(grid.shape))
+    rows, columns = grid.shape
+    return Owners(grid[::height, ::width].tolist(), (height, width), threads, (rows, columns),
+                  extents)
 
 
 def _mma_of(config: object) -> tuple[TiledMma | WarpMma | WgmmaMma | WgmmaRegisterMma,
@@ -156,17 +163,6 @@ def _mma_of(config: object) -> tuple[TiledMma | WarpMma | WgmmaMma | WgmmaRegist
     if isinstance(config, (WgmmaConfig, GemmSplitConfig, SkinnyConfig)):
         return config.mma, config.mma.tile
     return None
-
-
-def _block(grid: list[list[int]]) -> Pair:
-    """Extents of the largest blocks, all of one size, that each have one owner."""
-    def run(lines: list[list[int]]) -> int:
-        common = len(lines[0])
-        for line in lines:
-            changes = [i for i in range(1, len(line)) if line[i] != line[i - 1]]
-            common = gcd(common, *changes)
-        return common
-    return run([list(column) for column in zip(*grid, strict=True)]), run(grid)
 
 
 def tile_figure(plan: Plan) -> Figure | None:
@@ -196,25 +192,19 @@ def tile_figure(plan: Plan) -> Figure | None:
 def bank_figures(plan: Plan) -> Iterator[Figure]:
     """The bank in which each element of the main kernel's first tiles begins."""
     kernel = plan.main_kernel
-    tiles = [(name, element, layout) for name, element, layout in (kernel.shared if kernel else ())
-             if layout.rank > 1 and min(size(layout, 0), size(layout, 1)) >= _SMALLEST]
-    drawn = 0
-    seen = set()
-    for name, element, layout in tiles:
-        if drawn == _MOST_FIGURES or (element, str(layout)) in seen:
-            continue
-        seen.add((element, str(layout)))
-        drawn += 1
-        nbytes, extent = dtype(element).bytes, size(layout, 0)
+    drawn: dict[tuple[str, str], tuple[str, Any]] = {}
+    for name, element, layout in kernel.shared if kernel else ():
+        if layout.rank > 1 and min(size(layout, 0), size(layout, 1)) >= _SMALLEST:
+            drawn.setdefault((element, str(layout)), (name, layout))
+    for (element, text), (name, layout) in islice(drawn.items(), _MOST_FIGURES):
         rows, columns = (min(shown, size(layout, mode)) for mode, shown in enumerate(_BANKED))
-        banks = [[bank_of(layout(r + extent * c), nbytes) for c in range(columns)]
-                 for r in range(rows)]
-        cells = tuple(tuple(Cell((str(bank),), by_bank(bank, BANKS)) for bank in row)
-                      for row in banks)
-        yield Figure(
-            f"banks of {name}",
-            ((Grid("", cells),),),
-            (
-                f"{element} {layout} in shared memory: the bank in which each of the first {rows} x {columns} elements begins",
-            )
+        grid = grid_of("", rows, columns, partial(_bank_cell, layout, dtype(element).bytes))
+        yield Figure.of(
+            f"banks of {name}", ((grid,),),
+            f"{element} {text} in shared memory: the bank in which each of the first {rows} x {columns} elements begins"
         )
+
+
+def _bank_cell(layout: Any, nbytes: int, row: int, column: int) -> Cell:
+    bank = bank_of(layout(row + size(layout, 0) * column), nbytes)
+    return Cell((str(bank),), by_bank(bank, BANKS))

@@ -97,11 +97,16 @@ class Fusion:
     outputs: tuple[tuple[str, Operand], ...] = ()
 
     @property
+    def matrices(self) -> tuple[tuple[str, Operand], ...]:
+        """What the graph reads and then what it writes."""
+        return (*self.operands, *self.outputs)
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The addresses that a call supplies, in order."""
         from ..codegen.epilogue import epilogue_role
 
-        return tuple(epilogue_role(name) for name, _operand in (*self.operands, *self.outputs))
+        return tuple(epilogue_role(name) for name, _operand in self.matrices)
 
 
 @dataclass(frozen=True)
@@ -278,9 +283,8 @@ def with_matrices(p: GemmProblem, change: Callable[[str, Operand], Operand]) -> 
     """The problem after a change of each matrix, by its role; the epilogue's count."""
     a, b, c, fusion = change("a", p.a), change("b", p.b), change("c", p.c), p.fusion
     if fusion is not None:
-        matrices = (*fusion.operands, *fusion.outputs)
         changed = [(name, change(role, x))
-                   for role, (name, x) in zip(fusion.roles, matrices, strict=True)]
+                   for role, (name, x) in zip(fusion.roles, fusion.matrices, strict=True)]
         first = len(fusion.operands)
         fusion = replace(fusion, operands=tuple(changed[:first]), outputs=tuple(changed[first:]))
     return replace(p, a=a, b=b, c=c, fusion=fusion)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import gcd, prod
+from math import prod
 
 from .._dtypes import dtype
 from ..kernels.common import OperandAccess
@@ -18,7 +18,7 @@ from .operands import (
     launch,
     operand_span,
     power_of_two,
-    vector_width,
+    run_access,
     view,
 )
 from .plan import Argument, Launch, Plan, Workspace, place
@@ -173,13 +173,13 @@ def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
 def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     extents = (p.i, p.j)
     lanes = min((1, 0), key=lambda mode: (p.x.strides[mode] == 0, abs(p.x.strides[mode])))
-    width = _width(p.x, lanes, extents[lanes])
+    access = _access(p, p.x, lanes)
+    width = access.width
     along = min(_WARP, power_of_two(-(-extents[lanes] // width)))
     across = min(_THREADS // along, max(power_of_two(extents[1 - lanes]), _WARP // along))
     along = min(_THREADS // across, power_of_two(-(-extents[lanes] // width)))
     threads = (along, across) if lanes == 0 else (across, along)
-    tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, width, lanes),
-                             threads, lanes).tile
+    tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, access, threads, lanes).tile
     blocks, steps = -(-p.i // tile[0]) * prod(p.batch), -(-p.j // tile[1])
     slices = min(_BLOCKS * device.multiprocessors // blocks,
                  steps // 2) if steps >= _LEAST_STEPS else 1
@@ -190,14 +190,10 @@ def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
                            chunk)
 
 
-def _width(x: Operand, lanes: int, extent: int) -> int:
-    if x.strides[lanes] != 1:
-        return 1
-    return vector_width(x, _MAX_VECTOR, extent, x.strides[1 - lanes], *x.batch_strides)
-
-
-def _access(x: Operand, width: int, lanes: int) -> OperandAccess:
-    return OperandAccess(lanes if x.strides[lanes] == 1 else None, width, x.conj)
+def _access(p: ReductionProblem, x: Operand, lanes: int, most: int = _MAX_VECTOR) -> OperandAccess:
+    """How lanes that are neighbours along a mode read an operand."""
+    access = run_access(lanes, x, (p.i, p.j), most)
+    return access if access.unit == lanes else replace(access, unit=None)
 
 
 def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
@@ -207,12 +203,11 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
     # predicates stop threads, not addresses
     i, j = (-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True))
     reach = (operand_span(x, (i, j), p.batch) for x in (p.x, p.r, p.y) if x)
-    y = _access(p.y, gcd(choice.width, _width(p.y, choice.lanes, choice.width)),
-                choice.lanes) if p.y else None
+    x = _access(p, p.x, choice.lanes, choice.width)
+    y = _access(p, p.y, choice.lanes, choice.width) if p.y else None
     config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype,
-                               _access(p.x, choice.width, choice.lanes), choice.threads,
-                               choice.lanes, len(p.batch), choice.slices > 1,
-                               max(p.i, p.j, *reach) >= NARROW_SPAN, y)
+                               x, choice.threads, choice.lanes, len(p.batch),
+                               choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN, y)
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
     views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target),
                                                          ("Y", p.y, place("b"))) if x}

@@ -6,7 +6,7 @@ Nothing here uses a GPU; ``engines/spread.py`` runs it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .streaming import Tile, back_and_forth
 
-__all__ = ["AXES", "Action", "Box", "Cost", "Held", "Operands", "Panel", "Part", "Share", "Spread",
+__all__ = ["AXES", "Action", "Box", "Cost", "Held", "Operands", "Panel", "Part", "Spread",
            "Step", "common", "seen_from", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
@@ -93,20 +93,12 @@ class Panel(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One tile: what it needs of A and B, and where it goes in C."""
+    """One tile, with all of K: what it needs of A and B, and where it goes in C."""
 
     a: Panel
     b: Panel
     c: Panel
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one device computes: tiles of C, all of K each, and what each tile needs."""
-
-    device: int
-    tiles: tuple[Tile, ...]
-    steps: tuple[Step, ...]
+    tile: Tile
 
 
 class Action(NamedTuple):
@@ -122,9 +114,10 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Spread:
-    """A product over devices: when each ends, and actions in the host's order."""
+    """A product over devices: the steps of each and when it ends, and actions in the host's
+    order."""
 
-    shares: tuple[Share, ...]
+    steps: Mapping[int, tuple[Step, ...]]
     ends: tuple[float, ...]
     actions: tuple[Action, ...]
 
@@ -243,7 +236,7 @@ class _Product:
                           else panel._replace(slot=keys.setdefault(panel.key, len(keys))
                                               % (self.slots or len(tiles)))
                           for panel in panels])
-        return tuple(Step(*panels) for panels in zip(*found, strict=True))
+        return tuple(Step(*each) for each in zip(*found, tiles, strict=True))
 
 
 class _Course:
@@ -253,9 +246,9 @@ class _Course:
     # copy at a time leaves a device by links of one rate.
 
     def __init__(self, product: _Product, cells: Sequence[tuple[Tile, ...]]):
-        self.product, self.cells = product, dict(zip(product.devices, cells, strict=True))
-        self.steps = {device: product.steps(device, tiles)
-                      for device, tiles in self.cells.items()}
+        self.product, self.steps = product, {
+            device: product.steps(device, tiles)
+            for device, tiles in zip(product.devices, cells, strict=True)}
         self.names = "abc" if product.held.c.read else "ab"
         self.sent = Counter[Any]()                      # how often a device passes a piece on
         # devices that have a piece: since when, and which tile's panel it is in, and where
@@ -266,23 +259,22 @@ class _Course:
     def run(self) -> Spread:
         """Follow everything in the order in which the host begins it: in turns of all devices."""
         actions: list[Action] = []
-        turns = [self._asked(device) for device in reversed(self.cells)]
+        turns = [self._asked(device) for device in reversed(self.steps)]
         while turns:
             for turn in [*turns]:
                 if action := next(turn, None):
                     actions.append(self._begun(action, len(actions) * _ASKING))
                 else:
                     turns.remove(turn)
-        shares = tuple(Share(device, tiles, self.steps[device])
-                       for device, tiles in self.cells.items())
-        return Spread(shares, tuple(self.free[device, "end"] for device in self.cells),
+        return Spread(self.steps, tuple(self.free[device, "end"] for device in self.steps),
                       tuple(actions))
 
     def _asked(self, device: int) -> Iterator[Action]:
         """The copies for a device's tiles, and then their kernels, tile after tile."""
         held = dict[Any, Panel]()
         for i, step in enumerate(self.steps[device]):
-            for name, panel in zip(self.names, step, strict=False):
+            for name in self.names:
+                panel: Panel = getattr(step, name)
                 before = held.get((name, panel.slot))
                 if panel.slot is None or (before and before.key == panel.key):
                     continue
@@ -299,10 +291,9 @@ class _Course:
         """Follow one action; of a copy, say where the piece comes from."""
         device, step = action.device, self.steps[action.device][action.step]
         if not action.name:
-            done = self.free[device, "kernels"] = self.product.seconds(
-                self.cells[device][action.step]) + max(
-                    now, self.free[device, "kernels"],
-                    *(self.ready[device, name, getattr(step, name).key] for name in self.names))
+            done = self.free[device, "kernels"] = self.product.seconds(step.tile) + max(
+                now, self.free[device, "kernels"],
+                *(self.ready[device, name, getattr(step, name).key] for name in self.names))
             for piece in step.c.pieces:
                 done = max(done, self._copied("down", device, piece.device, piece.bytes,
                                               self.free[device, "kernels"]))
@@ -349,17 +340,17 @@ def _divided(product: _Product, grid: dict[str, int], finer: int,
         for way in combinations_of((axis,), {False, any(one.axis == axis and len(one.parts) > 1
                                                         for one in held[:2])}, cuts, (False, True))]
     for _round in range(1 + _ROUNDS if len(axes) == 1 and len(cuts) > 1 else 1):
-        tried = list[tuple[Spread, _Way]]()
+        tried = dict[Any, tuple[Spread, _Way]]()
         for way in ways:
-            cells = [_tiles(product, *cell, way, finer) for cell in _cells(product, parts)]
-            if all(cells != [share.tiles for share in other.shares] for other, _way in tried):
-                tried.append((_Course(product, cells).run(), way))
+            cells = tuple(_tiles(product, *cell, way, finer) for cell in _cells(product, parts))
+            if cells not in tried:
+                tried[cells] = _Course(product, cells).run(), way
         # of those that end at the same time the one with the fewest copies and tiles
-        tried.sort(key=lambda one: (round(one[0].seconds / product.cost.seconds, 4),
-                                    len(one[0].actions)))
-        if best is not None and tried[0][0].seconds >= best.seconds:
+        found = sorted(tried.values(), key=lambda one: (
+            round(one[0].seconds / product.cost.seconds, 4), len(one[0].actions)))
+        if best is not None and found[0][0].seconds >= best.seconds:
             break
-        best, ways = tried[0][0], [way for _found, way in tried[:_KEPT]]
+        best, ways = found[0][0], [way for _spread, way in found[:_KEPT]]
         if len(axes) == 1:
             level = sum(best.ends) / len(best.ends)
             parts[axes[0]] = [max(0.0, part - (end - level) / product.cost.seconds)

@@ -169,7 +169,7 @@ def _fusion_rows(problem: GemmProblem) -> list[tuple[str, str]]:
     graph = problem.fusion.graph
     rows = [("epilogue", f"{graph.name}: C = {graph.result}")]
     rows += [("layouts", f"{name} (M,N) {_layout(x, problem.shape, problem.batch)}")
-             for name, x in (*problem.fusion.operands, *problem.fusion.outputs)]
+             for name, x in problem.fusion.matrices]
     return rows
 
 

@@ -42,7 +42,7 @@ def test_a_part_costs_what_is_made_for_it():
 
 def moved(found, name="abc"):
     """The bytes that go from a device to another one, by both."""
-    steps, sent = {share.device: share.steps for share in found.shares}, Counter()
+    steps, sent = found.steps, Counter()
     for action in found.actions:
         panel = getattr(steps[action.device][action.step], action.name or "c")
         if action.name:
@@ -59,11 +59,11 @@ def test_a_device_begins_with_what_it_has():
     """A by rows and B by columns: nobody waits for the first tile, and C does not move."""
     found = divided(held("a", "m", [N // 2]), held("b", "n", [N // 2]), held("c", "m", [N // 2]))
     halves = [(0, N // 2), (N // 2, N)]
-    assert [[ranges(tile) for tile in share.tiles]
-            for share in found.shares] == [[[halves[0], halves[0]], [halves[0], halves[1]]],
-                                           [[halves[1], halves[1]], [halves[1], halves[0]]]]
+    assert [[ranges(step.tile) for step in steps] for steps in found.steps.values()] == [
+        [[halves[0], halves[0]], [halves[0], halves[1]]],
+        [[halves[1], halves[1]], [halves[1], halves[0]]]]
     assert moved(found) == {(0, 1): 2 * N * N, (1, 0): 2 * N * N}
-    assert all(step.b.slot is None for share in found.shares for step in share.steps[:1])
+    assert all(step.b.slot is None for steps in found.steps.values() for step in steps[:1])
 
 
 def test_no_part_is_empty():
@@ -75,8 +75,8 @@ def test_no_part_is_empty():
 def test_tiles_are_few_where_operands_are_made_ready_for_each():
     whole = [held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))]
     cheap, dear = (divided(*whole, cost=Cost(34e-3, prepare / N**2)) for prepare in (0.0, 4e-3))
-    assert len(dear.shares[1].tiles) < len(cheap.shares[1].tiles)
-    assert len(cheap.shares[0].tiles) == 1
+    assert len(dear.steps[1]) < len(cheap.steps[1])
+    assert len(cheap.steps[0]) == 1
 
 
 @pytest.mark.parametrize("prepare", [0.0, 1e-3, 3e-3])
@@ -226,11 +226,11 @@ def test_every_element_is_computed_once(seed, monkeypatch):
                    Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9 * (1 + (i + j) % 2),
                    finer, slots)
     times = np.zeros([*extents.values()][:3], int)
-    for share in found.shares:
-        for tile, step in zip(share.tiles, share.steps, strict=True):
+    for device, steps in found.steps.items():
+        for *panels, tile in steps:
             assert tile.outputs
             times[np.ix_(*tile[:3])] += 1
-            for one, panel in zip(arrays, step, strict=True):
+            for one, panel in zip(arrays, panels, strict=True):
                 covered = np.zeros(panel.shape, int)
                 for piece in panel.pieces:
                     covered[piece.within] += 1
@@ -241,9 +241,9 @@ def test_every_element_is_computed_once(seed, monkeypatch):
                         assert (first + cut.start, first + cut.stop) == (begin + within.start,
                                                                          begin + within.stop)
                 assert (covered == 1).all()
-                alone = len(panel.pieces) == 1 and panel.pieces[0].device == share.device
+                alone = len(panel.pieces) == 1 and panel.pieces[0].device == device
                 assert (panel.slot is None) == alone
-        for panels in zip(*share.steps, strict=True):
+        for panels in [*zip(*steps, strict=True)][:3]:
             keys = {panel.key: panel.slot for panel in panels if panel.slot is not None}
             assert {*keys.values()} == {*range(min(len(keys), slots or len(keys)))}
     assert (times == 1).all()
@@ -252,7 +252,7 @@ def test_every_element_is_computed_once(seed, monkeypatch):
 
 def follow(found, reads_c):
     """Do what is planned: a source has the piece, and kernels find all of theirs."""
-    steps = {share.device: share.steps for share in found.shares}
+    steps = found.steps
     memory = {}                                 # by device, array and slot: what it is for, and has
     for action in found.actions:
         step, names = steps[action.device][action.step], "abc" if reads_c else "ab"

@@ -280,8 +280,7 @@ def _scalar(kinds: Collection[str]) -> Any:
 
 def _key(family: _Simt, p: GemmProblem) -> tuple:
     """Products with the same key share a kernel."""
-    matrices = tuple((name, x.dtype) for name, x in (*p.fusion.operands,
-                                                     *p.fusion.outputs)) if p.fusion else ()
+    matrices = tuple((name, x.dtype) for name, x in p.fusion.matrices) if p.fusion else ()
     return (family, p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, p.a.conj, p.b.conj,
             p.fusion and p.fusion.graph, matrices)
 

@@ -20,6 +20,7 @@ from ..operands import (
     Oriented,
     gemm_span,
     oriented,
+    run_access,
     settled,
     specialised,
     vector_access,
@@ -357,8 +358,7 @@ def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaC
     """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile, atom = choice.tile, choice.tile.atom
     run = tile.run(p.c.dtype, p.triangle)
-    c = vector_access(p.c, p.shape, min(VECTOR_BYTES, run * p.c.item))
-    c = c if c.unit == 1 else OperandAccess(c.unit)
+    c = run_access(1, p.c, p.shape, min(VECTOR_BYTES // p.c.item, run))
     reach = gemm_span(p, choice.chunk)
     crowded = choice.verdict is not None or (reach >= NARROW_SPAN and _is_crowded(tile))
     c = replace(c, covering=_by_rows(p, tile, device) and not crowded)

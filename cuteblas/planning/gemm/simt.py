@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -14,7 +14,7 @@ from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
-from ..operands import gemm_span, oriented, specialised, unit_mode, width_along
+from ..operands import gemm_span, oriented, run_access, specialised
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import Choice, Family, counted_blocks, is_divided, made_by, numbers_of_slices
 
@@ -145,13 +145,10 @@ def _takes_turns(p: GemmProblem, tile: TileShape) -> bool:
     return tile.totals is None and sums.kind in "fc" and sums.part.bytes <= 4
 
 
-@lru_cache(maxsize=1024)
 def simt_access(operand: Operand, extents: tuple[int, int],
                 limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
-    unit = unit_mode(operand)
-    width = width_along(0, operand, extents, limit) if unit == 0 else 1
-    return OperandAccess(unit, width, operand.conj)
+    return run_access(0, operand, extents, limit)
 
 
 def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:
