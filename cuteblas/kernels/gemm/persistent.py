@@ -143,7 +143,8 @@ class TmaConfig(RingConfig, EpilogueConfig):
         modes = batch_letters(self.batch_a, self.batch_b)
         written = f"{self.c.letter('mn')}{self.c.width}{self.staged[0] if self.staged else ''}"
         return (
-            f"{tile}_s{self.stages}{f'_c{self.cluster}x1' if self.cluster > 1 else ''}_{major}{written}"
-            f"_{self.alpha[0]}{self.beta[0]}_b{modes}{'_wide' * self.wide}{f'_{self.triangle}' if self.triangle else ''}"
+            f"{tile}_s{self.stages}{f'_c{self.cluster}x1' if self.cluster > 1 else ''}_{major}"
+            f"{written}_{self.alpha[0]}{self.beta[0]}_b{modes}{'_wide' * self.wide}"
+            f"{f'_{self.triangle}' if self.triangle else ''}"
             f"{'_hermitian' * self.hermitian}{self.fused}"
         )

@@ -105,9 +105,9 @@ FORMATS = {"fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), 
 @dataclass(frozen=True)
 class SplitOperand:
     """How one operand (rows, K) is split. ``threads`` are along (rows, K); a ``run`` of neighbours
-    is split and written together. ``doubled``: a complex row is two rows of planes. A thread
-    splits :data:`UNROLL` runs a step; ``slots`` steps are in shared memory at once. If a step is all
-    of K, it stays in registers: 0 slots, or 1 if whole runs cannot be read. Blocks of a
+    is split and written together, :data:`UNROLL` runs of a thread in a step. ``doubled``: a
+    complex row is two rows of planes. ``slots`` steps are in shared memory at once. If a step is
+    all of K, it stays in registers: 0 slots, or 1 if whole runs cannot be read. Blocks of a
     ``cluster`` share rows, each with every so many-th step."""
 
     x: OperandAccess
