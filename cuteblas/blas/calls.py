@@ -18,8 +18,7 @@ from ..engines.replay.numpy import Compute
 from ..engines.replay.numpy import record as record_by_numpy
 from ..engines.replay.registry import Replayable, replays
 from ..functions.algorithms import NATIVE
-from ..functions.gemm import SOURCE, gemm, gemm_by_numpy
-from ..functions.host_gemm import gemm_of_host
+from ..functions.gemm import SOURCE, gemm, gemm_by_numpy, gemm_of_host
 from .arguments import Arguments, Call, Request, prepare
 from .signatures import Routine
 from .types import Types

@@ -70,8 +70,7 @@ def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, array
             factors.append(evaluation.intermediate(chosen, later))
         else:
             factors = chosen
-    result = evaluation.written(expression, factors, out)
-    return result[()] if out is None and run.engine.on_host and expression.scalar and expression.shape == () else result
+    return evaluation.written(expression, factors, out)
 
 
 def _pairs(path: Sequence[Ints], count: int) -> list[Ints]:
@@ -111,7 +110,7 @@ class _Evaluation:
         return _Factor(x, memory, self.strides(memory, term.axes),
                        term.conj and self.dtype.kind == "c", staged.reason is None)
 
-    def strides(self, memory: Memory, axes: tuple[str, ...]) -> dict[str, int]:
+    def strides(self, memory: Memory, axes: Sequence[str]) -> dict[str, int]:
         """The stride of every index; an index on several axes moves along all of them."""
         result: dict[str, int] = {}
         for extent, stride, indices in zip(memory.shape, memory.strides, axes, strict=True):

@@ -91,8 +91,11 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
     if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and stays(a):
-        if type(a) is _NDARRAY and a.nbytes >= LEAST and _into_in_blocks(a, out):
-            return out
+        if type(a) is _NDARRAY and a.nbytes >= LEAST:
+            _check_target(a, out)
+            if not np.may_share_memory(a, out) and copied_to(out, a):
+                tally("copy", "calls", WORDS).tick()
+                return out
         return by_numpy("copy", "numpy", _copy_into_by_numpy, a, out)
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
@@ -117,14 +120,6 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
             return out
         resolved = route_of(reason)
     return delegate(asked, resolved)
-
-
-def _into_in_blocks(a: np.ndarray, out: np.ndarray) -> bool:
-    _check_target(a, out)
-    if np.may_share_memory(a, out) or not copied_to(out, a):
-        return False
-    tally("copy", "calls", WORDS).tick()
-    return True
 
 
 def _check_target(a: Any, out: Any) -> None:
@@ -230,7 +225,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None,
     """
     if dtype is None and like is None and variant is None and (new := _fast("ascontiguousarray", a, "C")) is not None:
         return new
-    return _contiguous("ascontiguousarray", np.ascontiguousarray, "C", a, dtype, variant, like)
+    return _contiguous(np.ascontiguousarray, "C", a, dtype, variant, like)
 
 
 @typed_conversion
@@ -272,17 +267,18 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None,
     """
     if dtype is None and like is None and variant is None and (new := _fast("asfortranarray", a, "F")) is not None:
         return new
-    return _contiguous("asfortranarray", np.asfortranarray, "F", a, dtype, variant, like)
+    return _contiguous(np.asfortranarray, "F", a, dtype, variant, like)
 
 
-def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None,
+def _contiguous(call: Any, order: str, a: Any, dtype: Any, variant: str | None,
                 like: Any = None) -> Any:
+    function = call.__name__
     check_variant(variant, "copy")
     if like is not None:
         refuse_variant(variant, "like= chooses the library that makes the result")
         return call(a, dtype, like=like)
     if (own := own_call(a)) is not None:
-        return own(_contiguous, (function, call, order, a, dtype, variant), {})
+        return own(_contiguous, (call, order, a, dtype, variant), {})
     if kind_of(a) == "cupy":
         if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
             return _of_type_on_gpu(function, a, order, target, variant)
@@ -301,8 +297,8 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
         if reason is None:
             if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
                 return _arranged(function, resolved, order, variant,
-                                 partial(_contiguous, function, call, order, a, dtype, variant))
-            tally(function, "calls", "nothing").tick()
+                                 partial(_contiguous, call, order, a, dtype, variant))
+            _ITSELF[function]()
             return call(a) if on_host else a if a.ndim else a.reshape(1)
         resolved = route_of(reason)
     return delegate(asked, resolved)

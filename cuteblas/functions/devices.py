@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import prod
@@ -15,11 +16,11 @@ import numpy as np
 from ..engines.background import short_turns
 from ..engines.counters import tally
 from ..engines.dispatch import Func, kind_of
-from ..engines.memory import Ints, Memory, array_at, contiguous_strides
+from ..engines.memory import Ints, Memory, array_at, contiguous_strides, new_memory
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
-from .expressions import Expression, Term, of_product, one_mode, stand_in
+from .expressions import Expression, Term, one_mode, stand_in
 from .gemm import new_matrices
 from .gufunc import resolve_product
 from .staging import multiply_tile
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..planning.sharding import Cost
 
 _ROWS = 128                 # of which parts have a multiple
+_Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]       # A, B and C
 
 
 def as_devices(function: str, devices: Any) -> Ints:
@@ -72,13 +74,13 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
 
 @lru_cache(maxsize=1024)
 def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
-    product = _resolved(first, second, target)
+    product = resolve_product(first, second, target)
     for name, x in (("x1", first), ("x2", second)):
         if x.shape[:-2] not in ((), product.batch):
             raise ValueError(f"matmul with devices= takes operands with all batch axes or none, "
                              f"but {name} has shape {x.shape} and the batch has shape "
                              f"{product.batch}")
-    return of_product(product, first.shape, second.shape, False)
+    return product
 
 
 def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any,
@@ -99,7 +101,7 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     parts = _parts_of_host(*matrices, _worth(len(ordinals), *matrices)) if whole.size else []
     exchange = _exchange(ordinals[:len(parts)], *matrices, parts)
 
-    def work(device: int, part: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    def work(device: int, part: _Matrices) -> None:
         import cupy
 
         from ..engines.host_cuda import current_home
@@ -153,7 +155,7 @@ def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:
 
 
 def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarray,
-              parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
+              parts: Sequence[_Matrices]) -> Exchange | None:
     """How devices share the operand that all need; ``None`` if the host reaches them faster."""
     from ..engines.keeping import expected
 
@@ -175,7 +177,7 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
 
 
 def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray,
-                   count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+                   count: int) -> list[_Matrices]:
     """At most ``count`` parts along the outermost batch axis, else along rows or columns."""
     batch = c.ndim > 2 and c.shape[0] >= count
     axis = 0 if batch else c.ndim - 2 if c.shape[-2] >= c.shape[-1] else c.ndim - 1
@@ -211,9 +213,6 @@ def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: Sh
             multiply(first, second, shard)
 
 
-_resolved = lru_cache(maxsize=1024)(resolve_product)
-
-
 @lru_cache(maxsize=1024)
 def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> Cost:
     from ..planning.sharding import Cost
@@ -231,7 +230,7 @@ def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) 
     from ..planning.floors import floor_of
     from .staging import stage
 
-    product = _resolved(first, second)
+    product = resolve_product(first, second)
     problem = stage(first, second, None, product, Algorithm(precision)).problem
     plan = plan_for(problem, device)
     return plan.seconds or floor_of(problem, plan.family, device).seconds
@@ -243,7 +242,7 @@ def _shape(x: ShardedArray, like: Any) -> Ints:
 
 def stand_in_of(x: ShardedArray, like: Any) -> Memory:
     """What NumPy's rules ask of an operand; the first shard says in which order elements lie."""
-    shape = x.shape if like is None else _shape(x, like)
+    shape = _shape(x, like)
     first = x.shards[0].strides
     axes = sorted(range(len(shape)), key=lambda axis: -abs(first[axis]))
     return Memory(shape, contiguous_strides(shape, x.dtype.itemsize, axes), x.dtype)
@@ -258,8 +257,7 @@ def _cast(x: ShardedArray, dtype: np.dtype) -> ShardedArray:
     shards = []
     for shard in x.shards:
         with CUDA.on_device_of(shard):
-            new = CUDA.empty(Memory(shard.shape, contiguous_strides(shard.shape, dtype.itemsize),
-                                    dtype))
+            new = CUDA.empty(new_memory(replace(CUDA.memory(shard), dtype=dtype), "C"))
             Execution("matmul", CUDA).assign(new, shard)
             shards.append(new)
     return ShardedArray(shards, x.axis)
@@ -279,6 +277,8 @@ def new_result(shape: Ints, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
     """A new C, divided as the batch or rows of A or the columns of B; else on A's first device."""
     import cupy
 
+    from ..engines.cuda import CUDA
+
     axis, devices, cuts = 0, a.devices[:1], [shape[0]]
     for x, rank in ((a, -2), (b, -1)):
         at = x.axis - x.ndim
@@ -289,9 +289,8 @@ def new_result(shape: Ints, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
     shards = []
     for device, extent in zip(devices, cuts, strict=True):
         with cupy.cuda.Device(device):
-            new = new_matrices((*shape[:axis], extent, *shape[axis + 1:]), dtype, order)
-            shards.append(cupy.ndarray(new.shape, dtype,
-                                       cupy.cuda.alloc(new.size * dtype.itemsize), new.strides))
+            shards.append(CUDA.empty(new_matrices((*shape[:axis], extent, *shape[axis + 1:]), dtype,
+                                                  order)))
     return ShardedArray(shards, axis)
 
 

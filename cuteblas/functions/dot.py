@@ -291,7 +291,7 @@ def _is_empty(x: Any) -> bool:
 
 
 # -- what they compute -----------------------------------------------------------------------------
-def _letters(*shapes: Ints) -> Iterator[tuple[str, ...]]:
+def _letters(*shapes: Ints) -> Iterator[Letters]:
     start = 0
     for shape in shapes:
         yield tuple(letter(start + i) for i in range(len(shape)))
@@ -405,9 +405,7 @@ def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
                       common_type(np.vdot, a.dtype, b.dtype))
 
 
-def _common_axes(
-    shape1: Ints, shape2: Ints
-) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
+def _common_axes(shape1: Ints, shape2: Ints) -> tuple[Letters, Letters, dict[str, int]] | None:
     """Letters for the axes of two arrays of one size that count elements alike, and their extents:
     (6,) and (2, 3) give (ab,) and (a, b). ``None`` if no extents divide both shapes."""
     if 0 in shape1:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types
-from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
+from ..engines.memory import Ints, Memory, contiguous_strides, shadow
 from ..engines.placement import stays
 from ..engines.replay.registry import replays
 from .algorithms import (
@@ -25,6 +25,7 @@ from .algorithms import (
     refuse_with_devices,
 )
 from .expressions import Expression, Term, expression, stand_in
+from .gufunc import axes_in_memory, order_of_new
 from .routing import NumpyCall, Settle, answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
 from .subscripts import (
@@ -454,10 +455,8 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
 
 def _view(call: NumpyCall, settle: Settle) -> Any:
     """A view with axes permuted or on a diagonal; ``None`` if a call asks for anything else."""
-    from ..engines.problems import has_kernels
-
     resolved = resolve(call)
-    if isinstance(resolved, str) or not has_kernels(resolved.memories[0].dtype):
+    if isinstance(resolved, str) or resolved.strange is not None:
         return None
     (x,), (memory,) = resolved.arrays, resolved.memories
     settled = settle(memory, None, **call.arguments)
@@ -513,21 +512,17 @@ def _diagonal(term: str, x: Memory) -> Memory:
 
 
 def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory],
-                   order: str | None) -> Sequence[int]:
+                   order: Any) -> Sequence[int]:
     """Axes of a new result as NumPy lays them out, outermost first: asked of NumPy with the true
     strides and extents of at most 2."""
     rank = len(subscripts.result)
-    unused = sorted(set(ascii_letters) - set(str(subscripts)))
+    unused = sorted(set(ascii_letters) - subscripts.extents.keys())
     if rank < 2 or not unused:
         return range(rank)
     text = f"{','.join(_abbreviated(term) for term in subscripts.terms)},{unused[0]}->{_abbreviated(subscripts.result)}"
-    if order in ("A", "a"):                 # a question about the true extents, and about diagonals
-        diagonals = [_diagonal(term, x) for term, x in zip(subscripts.terms, memories, strict=True)]
-        order = "F" if all(is_contiguous(x, "F") for x in diagonals) else "C"
+    order = order_of_new(order, map(_diagonal, subscripts.terms, memories))
     shadows = [shadow(tuple(min(n, 2) for n in x.shape), x.strides) for x in memories]
-    strides = np.einsum(text, *shadows, np.empty(0, np.int8), order=order).strides  # type: ignore[arg-type]
-    return sorted(range(rank), key=lambda axis: (-strides[axis],
-                                                 subscripts.extents[subscripts.result[axis]] == 1))
+    return axes_in_memory(np.einsum(text, *shadows, np.empty(0, np.int8), order=order))
 
 
 def _abbreviated(term: str) -> str:

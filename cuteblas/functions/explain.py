@@ -13,7 +13,7 @@ from ..engines.blocked import method
 from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
 from ..engines.exact import words_for
 from ..engines.memory import Memory, new_memory, overlap
-from ..engines.placement import Work, copy_work, may_move, where_it_runs, work_of
+from ..engines.placement import Work, copy_work, may_move, where_it_runs
 from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import (
     AS_PLANNED,
@@ -385,8 +385,7 @@ def _place(resolved: Resolved, x: Any, card: DeviceInfo | None,
 
 def _work_of_product(resolved: Resolved, arguments: ByName) -> Work:
     first, second = resolved.memories
-    product = resolve_product(first, second, resolved.out_memory, arguments)
-    return work_of(product.products, product.dtype, resolved.arrays, resolved.out, product.shape)
+    return resolved.work(resolve_product(first, second, resolved.out_memory, arguments))
 
 
 def on_the_host(device: DeviceInfo) -> str:

@@ -18,7 +18,6 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..engines.dispatch import Func
 from ..engines.memory import Ints, Memory, contiguous_strides
-from .gufunc import Product
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,11 @@ class Expression:
     path: tuple[Ints, ...] = ()
 
     @property
+    def memory(self) -> Memory:
+        """A new result."""
+        return Memory(self.shape, self.strides, self.dtype)
+
+    @property
     def products(self) -> int:
         terms, result = [{*"".join(term.axes)} for term in self.terms], {*"".join(self.axes)}
         total = 0
@@ -66,29 +70,6 @@ def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str,
 
 def letter(i: int) -> str:
     return ascii_letters[i] if i < len(ascii_letters) else chr(0x100 + i)
-
-
-def of_product(product: Product, shape1: Ints, shape2: Ints,
-               conj: bool) -> Expression:
-    """A generalized ufunc's product as an expression; ``conj`` conjugates its first operand."""
-    # none of those below
-    batch = [letter(len(ascii_letters) + i) for i in range(len(product.batch))]
-    extents = {"m": product.m, "k": product.k, "n": product.n,
-               **dict(zip(batch, product.batch, strict=True))}
-
-    def axes(rank: int, named: dict[int, str]) -> tuple[str, ...]:
-        rest = iter(batch[len(batch) - (rank - len(named)):])
-        return tuple(named[axis] if axis in named else next(rest) for axis in range(rank))
-
-    core = ("m",) * (len(product.core1) - 1) + ("n",) * (len(product.core2) - 1)
-    # keepdims: an axis without an index
-    kept = dict(zip(product.core3, core or ("",) * len(product.core3), strict=True))
-    first = dict(zip(product.core1[::-1], "km", strict=False))
-    second = dict(zip(product.core2, "kn", strict=False))
-    extents = {c: n for c, n in extents.items() if c in (*first.values(), *second.values(), *batch)}
-    return Expression((Term(axes(len(shape1), first), conj), Term(axes(len(shape2), second))),
-                      axes(len(product.shape), kept), extents, product.dtype, product.shape,
-                      product.strides)
 
 
 def one_mode(modes: Sequence[tuple[int, int]], alone: int = 0) -> tuple[int, int] | None:

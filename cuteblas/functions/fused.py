@@ -26,11 +26,11 @@ from .gemm import (
     GemmCall,
     gemm,
     gemm_by_numpy,
+    gemm_of_host,
     prepare,
     refuse_shared_outputs,
 )
-from .gufunc import Product, single_out
-from .host_gemm import gemm_of_host
+from .gufunc import Product, let_numpy_refuse, single_out
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
@@ -199,7 +199,7 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
     if not isinstance(found, str):
         return found
     if kind_of(out) in ("scalar", "like") and out is not None:
-        np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
+        let_numpy_refuse(out)
     reason = reason_of(found)
     raise TypeError(f"{reason}, so no epilogue can run" if reason.startswith("there are no kernels")
                     else f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
@@ -209,11 +209,10 @@ def _fused(run: Execution, multiply: Func, product: Product, given: GemmArgument
     x1, x2, out, bound = given.a, given.b, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
     first, second = (run.staged(x, readable(run.memory(x), product.dtype)) for x in (x1, x2))
-    result = run.empty(Memory(product.shape, product.strides,
-                              product.dtype)) if out is None else out
+    result = run.empty(product.memory) if out is None else out
     a, b, c = product.matrices(first, second, result)
     rank = len(product.shape)
-    if product.core3 != (rank - 2, rank - 1):           # operands are matrices as the result is
+    if product.cores[-1] != (rank - 2, rank - 1):           # operands are matrices as the result is
         def over_matrices(name: str, x: Any) -> Any:
             x = x if hasattr(x, "reshape") else np.asarray(x)
             if name in bound.outputs:

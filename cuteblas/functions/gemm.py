@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ from ..engines.memory import (
     same_elements,
 )
 from ..engines.numpy_gemm import Multiplication, new_array, product_in
+from ..engines.placement import offload, work_of
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
@@ -141,8 +144,9 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
         if array is None:
             return run.empty(new)
         memory = run.memory(array)
-        reason = writable(memory, [Staged(run.memory(x)) for x in inputs], new.dtype).reason \
-            or _unequal_overlap(memory, {name: run.memory(x) for name, x in over_c.items()})
+        reason = writable(memory, [Staged(run.memory(x)) for x in inputs], new.dtype).reason or next(
+            (f"shares memory with {other}" for other, x in over_c.items()
+             if not same_elements(run.memory(x), memory) and overlap(run.memory(x), memory)), None)
         if reason is None:
             return array
         copies.append(f"{name}: {reason}")
@@ -259,12 +263,6 @@ def new_matrices(shape: Ints, kind: np.dtype, order: str) -> Memory:
     return Memory(shape, contiguous_strides(shape, kind.itemsize, axes), kind)
 
 
-def _unequal_overlap(out: Memory, over_c: Mapping[str, Memory]) -> str | None:
-    """Why ``out`` cannot be written while operands over C are read at the same elements."""
-    return next((f"shares memory with {name}" for name, x in over_c.items()
-                 if not same_elements(x, out) and overlap(x, out)), None)
-
-
 def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str,
                         beta: str) -> EpilogueGraph:
     """The graph that reads C as an operand; a beta that is zero on the device leaves C out."""
@@ -350,6 +348,35 @@ def gemm_by_numpy(function: str, given: GemmArguments) -> Result:
                                            c=before, a=a, b=b)
     tally(function, "calls", "numpy" if target.size else "nothing").tick()
     return target, extras
+
+
+def gemm_of_host(function: str, given: GemmArguments) -> Result:
+    """Multiply NumPy arrays on the GPU where that is faster, else by NumPy."""
+    bound = given.epilogue
+    if bound is not None:
+        bound = bound.converted(lambda _name, x: np.asarray(x))
+        given = given._replace(epilogue=bound)
+    a, b, shape = given.a, given.b, given.shape
+    written = [] if bound is None else [*bound.outputs.values()]
+    operands = bound.operands.values() if bound else ()
+    read = [x for x in (given.alpha, given.beta, given.c, *operands) if isinstance(x, np.ndarray)]
+
+    def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
+        places = {id(x): y for x, y in zip((*read, *written), there[2:], strict=True)}
+        moved = GemmArguments._make((*there[:2], *(places.get(id(x), x) for x in given[2:])))
+        return gemm(run, moved._replace(
+            out=target, epilogue=bound and bound.converted(lambda _name, x: places[id(x)])))
+
+    def stream() -> Any:
+        from .tiles import gemm_in_tiles
+
+        return gemm_in_tiles(function, given)
+
+    products = prod(shape) * a.shape[-1]
+    work = work_of(products, a.dtype, (a, b, *read), given.out, shape)
+    streams = products and given.algorithm.variant is None
+    return offload(function, work, multiply, [a, b, *read], given.out,
+                   partial(gemm_by_numpy, function, given), written, stream if streams else None)
 
 
 # -- reductions of what was computed ---------------------------------------------------------------

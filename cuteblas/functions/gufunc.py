@@ -10,9 +10,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from string import ascii_letters
 from typing import Any, TypedDict
 
 import numpy as np
@@ -21,6 +24,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..engines.dispatch import NOTHING, ByName
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
+from .expressions import Expression, Term, letter
 from .signatures import Casting, Order
 
 UFUNCS = frozenset({"matmul", "matvec", "vecdot",
@@ -29,6 +33,7 @@ UFUNCS = frozenset({"matmul", "matvec", "vecdot",
 
 
 _CORE_RANKS = {"matmul": (2, 2), "vecdot": (1, 1), "matvec": (2, 1), "vecmat": (1, 2)}     # at most
+_CONJUGATING = "vecdot", "vecmat"                               # the first operand
 _SHAPE_ARGUMENTS = frozenset({"axes", "axis", "keepdims"})
 _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
 
@@ -45,35 +50,33 @@ class MatmulArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product of matrices or vectors that NumPy accepts; ``m`` or ``n`` is 1 for a vector.
-    ``dtype`` is that of the loop. ``batch`` is broadcast; ``core1`` to ``core3`` are the axes of
-    operands and result that are not batch modes: (m, k), (k, n), (m, n). ``strides`` are in
-    bytes."""
-
-    dtype: np.dtype
-    m: int
-    n: int
-    k: int
-    batch: Ints
-    core1: Ints
-    core2: Ints
-    core3: Ints
-    shape: Ints
-    strides: Ints
+class Product(Expression):
+    """A product of matrices or vectors that NumPy accepts. Its indices are "m", "k" and "n", as far
+    as operands have them, and those of the batch; ``dtype`` is that of the loop."""
 
     @property
     def products(self) -> int:
-        return self.m * self.n * self.k * prod(self.batch)
+        return prod(self.extents.values())
+
+    @property
+    def batch(self) -> Ints:
+        return tuple(n for c, n in self.extents.items() if c not in "mkn")
+
+    @cached_property
+    def cores(self) -> Sequence[tuple[int | None, int | None]]:
+        """The axes of rows and columns of operands and result; ``None`` where a vector lacks it."""
+        every = *(term.axes for term in self.terms), self.axes
+        return [tuple(axes.index(c) if c in axes else None for c in core)  # type: ignore[misc]
+                for axes, core in zip(every, ("mk", "kn", "mn"), strict=True)]
 
     def matrices(self, x1: Any, x2: Any, result: Any) -> tuple[Any, Any, Any]:
         """Views of shape (..., rows, columns); a vector has an axis of extent 1."""
-        return (_matrices(x1, self.core1, len(self.core1) == 1, False),
-                _matrices(x2, self.core2, False, len(self.core2) == 1), self.over_result(result))
+        a, b, c = map(_matrices, (x1, x2, result), self.cores)
+        return a, b, c
 
     def over_result(self, x: Any) -> Any:
         """A matrix view of an array that has the axes of the result."""
-        return _matrices(x, self.core3, len(self.core1) == 1, len(self.core2) == 1)
+        return _matrices(x, self.cores[-1])
 
 
 class _Accepted(Exception):
@@ -105,29 +108,42 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
     batch = np.broadcast_shapes(_without(x1.shape, core1), _without(x2.shape, core2))
     rank = len(batch) + len(core3) if out is None else len(out.shape)
     core3 = normalize_axis_tuple(core3, rank)
-    m = x1.shape[core1[0]] if len(core1) == 2 else 1
-    n = x2.shape[core2[1]] if len(core2) == 2 else 1
     if out is not None:
         wider = _without(out.shape, core3)
         batch = (1,) * (len(batch) - len(wider)) + wider  # NumPy lets ``out`` lack axes of extent 1
-        shape, strides = out.shape, out.strides
-    else:
-        extents = iter(batch)
-        core = dict(zip(core3, (m,) * (len(core1) - 1) + (n,) * (len(core2) - 1) or (1,)
-                        * len(core3), strict=True))
-        shape = tuple(core[axis] if axis in core else next(extents) for axis in range(rank))
-        strides = contiguous_strides(shape, dtype.itemsize,
-                                     _order_of_axes(x1, x2, core1, core2, arguments, ufunc))
-    return Product(dtype, m, n, x1.shape[core1[-1]], batch, core1, core2, core3, shape, strides)
+    letters = [letter(len(ascii_letters) + i) for i in range(len(batch))]
+
+    def axes(rank: int, named: Mapping[int, str]) -> tuple[str, ...]:
+        rest = iter(letters[len(letters) + len(named) - rank:])
+        return tuple(named[axis] if axis in named else next(rest) for axis in range(rank))
+
+    first, second = (dict(zip(core, named, strict=False))
+                     for core, named in ((core1[::-1], "km"), (core2, "kn")))
+    extents = {c: x.shape[axis] for x, core in ((x1, first), (x2, second))
+               for axis, c in core.items()} | dict(zip(letters, batch, strict=True))
+    core = "m" * (len(core1) - 1) + "n" * (len(core2) - 1)
+    # keepdims: an axis without an index
+    result = axes(rank, dict(zip(core3, core or ("",) * len(core3), strict=True)))
+    shape = tuple(prod(extents[c] for c in axis) for axis in result)
+    strides = contiguous_strides(shape, dtype.itemsize,
+                                 _order_of_axes(x1, x2, core1, core2, arguments, ufunc)) \
+        if out is None else out.strides
+    terms = (Term(axes(len(x1.shape), first), ufunc.__name__ in _CONJUGATING),
+             Term(axes(len(x2.shape), second)))
+    return Product(terms, result, extents, dtype, shape, strides)
 
 
 def single_out(out: Any) -> Any:
     """``out`` without the 1-tuple that ufuncs allow around it."""
     if isinstance(out, tuple):
         if len(out) != 1:
-            np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
+            let_numpy_refuse(out)
         return out[0]
     return out
+
+
+def let_numpy_refuse(out: Any) -> None:
+    np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
 
 
 def _resolve_dtype(x1: Memory, x2: Memory, out: Memory | None, arguments: ByName,
@@ -206,14 +222,23 @@ def _without(values: Ints, axes: Ints) -> Ints:
 def _order_of_axes(x1: Memory, x2: Memory, core1: Ints, core2: Ints,
                    arguments: ByName, ufunc: Any) -> list[int]:
     """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
-    order = arguments.get("order", "K")
-    # empty arrays are contiguous in both orders, so this question needs the true shapes
-    if order in ("A", "a"):
-        order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
+    order = order_of_new(arguments.get("order", "K"), (x1, x2))
     named = {name: arguments[name] for name in _SHAPE_ARGUMENTS if arguments.get(name) is not None}
     result = ufunc(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named)
-    return sorted(range(result.ndim), key=lambda axis: (-result.strides[axis],
-                                                        result.shape[axis] == 1))
+    return axes_in_memory(result)
+
+
+def order_of_new(order: Any, memories: Iterable[Memory]) -> Any:
+    """NumPy's ``order`` of a new result, where "A" asks about the true shapes of operands: empty
+    arrays are contiguous in both orders."""
+    if order not in ("A", "a"):
+        return order
+    return "F" if all(is_contiguous(x, "F") for x in memories) else "C"
+
+
+def axes_in_memory(x: np.ndarray) -> list[int]:
+    """Axes outermost first; of equal strides, an extent of 1 is inside."""
+    return sorted(range(x.ndim), key=lambda axis: (-x.strides[axis], x.shape[axis] == 1))
 
 
 def _shadow(x: Memory, k: int) -> np.ndarray:
@@ -221,8 +246,10 @@ def _shadow(x: Memory, k: int) -> np.ndarray:
                   x.strides)
 
 
-def _matrices(x: Any, core: Ints, lacks_rows: bool, lacks_columns: bool) -> Any:
-    view = x.transpose((*(axis for axis in range(x.ndim) if axis not in core), *core))
-    if lacks_columns:
+def _matrices(x: Any, core: tuple[int | None, int | None]) -> Any:
+    rows, columns = core
+    view = x.transpose((*(axis for axis in range(x.ndim) if axis not in core),
+                        *(axis for axis in core if axis is not None)))
+    if columns is None:
         view = view[..., None]
-    return view[..., None, :] if lacks_rows else view
+    return view[..., None, :] if rows is None else view

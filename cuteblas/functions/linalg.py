@@ -84,7 +84,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     >>> cuteblas.linalg.vecdot(np.ones((5, 3)), np.ones((5, 3)))
     array([3., 3., 3., 3., 3.])
     """
-    return answer_gufunc("linalg.vecdot", np.vecdot, True, x1, x2, axis=axis)
+    return answer_gufunc("linalg.vecdot", np.vecdot, x1, x2, axis=axis)
 
 
 @typed_product
@@ -299,7 +299,7 @@ def _resolved(first: Memory, second: Memory, out: Memory | None) -> Memory:
     if settled is None:
         np.dot(stand_in(first), stand_in(second))
         raise AssertionError("NumPy multiplies matrices whose extents differ")
-    return Memory(settled.shape, settled.strides, settled.dtype)
+    return settled.memory
 
 
 @typed_conversion
@@ -342,8 +342,8 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
             result = np.linalg.matrix_power(a, n)
             _powers_by_numpy()
         return result
-    call = NumpyCall(function, np.linalg.matrix_power, (a,), None, {"n": n}, algorithm,
-                     again=partial(matrix_power, precision=precision))
+    again = partial(matrix_power, precision=precision)
+    call = NumpyCall(function, np.linalg.matrix_power, (a,), None, {"n": n}, algorithm, again=again)
     resolved = resolve(call)
     if isinstance(resolved, str):
         return delegate(call, resolved)
@@ -368,10 +368,8 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
         if resolved.engine.moves and power > 1:
             times = power.bit_length() + power.bit_count() - 2
             work = work_of(times * x.size * x.shape[-1], x.dtype, (x,), None, x.shape)
-            return offload(function, work,
-                           lambda _run, there, _out: matrix_power(there[0], power,
-                                                                  precision=precision),
-                           (x,), None, lambda: matrix_power(x, power, precision=precision))
+            return offload(function, work, lambda _run, there, _out: again(there[0], power), (x,),
+                           None, partial(again, x, power))
         run.count("calls", "matmul")
         return _powered(x, power, partial(any_matmul, precision=precision))
 

@@ -12,7 +12,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import ByName, Func, fast_paths, kind_of, own_call
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
-from ..engines.placement import FEW, Work, offload, staying, stays, work_of
+from ..engines.placement import FEW, Work, offload, staying, stays
 from ..engines.replay.registry import replays
 from ..engines.settings import (
     backend_of_environment,
@@ -213,7 +213,7 @@ def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any, arguments: ByName)
     out = resolved.out
     if resolved.engine.moves:
         a, b = resolved.arrays
-        work = work_of(product.products, product.dtype, (a, b), out, product.shape)
+        work = resolved.work(product)
         if len(staying) < _MOST_KNOWN and work.never_moves():
             staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
         if not arguments and algorithm == AS_PLANNED:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._dtypes import element_of
+from ..engines.dispatch import Func
 from ..engines.exact import WITHOUT_BLAS, product_of
 from ..engines.memory import Ints, without_imaginary_part
 from .expressions import Expression, one_mode
@@ -29,23 +30,6 @@ _MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
 def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
     rates = _RATES["e" if dtype.char == "e" else dtype.kind if dtype.kind in "bfc" else "i"]
     return _LOOP_CALL + products * rates[min(operands, len(rates)) - 1]
-
-
-@dataclass(frozen=True)
-class _Load:
-    """An operand with an axis for each index of extent above 1; float16 is rounded first."""
-
-    diagonal: str | None
-    shape: Ints | None
-    dtype: np.dtype
-    wide: np.dtype
-
-    def of(self, x: np.ndarray) -> np.ndarray:
-        if self.diagonal is not None:
-            x = np.einsum(self.diagonal, x)
-        if self.shape is not None:
-            x = x.reshape(self.shape)
-        return _cast(_cast(x, self.dtype), self.wide)
 
 
 @dataclass(frozen=True)
@@ -156,7 +140,7 @@ class Program:
     is the last product's shape with 1 for indices that no operand has; ``written`` says how it is
     written at once."""
 
-    loads: tuple[_Load, ...]
+    loads: tuple[Func, ...]
     steps: tuple[_Step, ...]
     shape: Ints
     strides: Ints
@@ -180,7 +164,7 @@ class Program:
             result[...] = 0
         else:
             with np.errstate(all="ignore"):              # as NumPy's einsum, which warns of nothing
-                left = [load.of(x) for load, x in zip(self.loads, arrays, strict=True)]
+                left = [load(x) for load, x in zip(self.loads, arrays, strict=True)]
                 *first, last = self.steps
                 for step in first:
                     new = step.run([left[i] for i in step.positions])
@@ -238,16 +222,20 @@ def program(settled: Expression, shapes: Sequence[Ints],
     return Program(loads, tuple(steps), *ends, wide, axes, shown, written)
 
 
-def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
-    """How an operand is read, and its indices then."""
+def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[Func, str]:
+    """What makes an axis for each index of extent above 1 of an operand, and these indices."""
     letters = dict(zip(dict.fromkeys(term), ascii_letters, strict=False))
     extents = dict(zip(term, shape, strict=True))
-    diagonal = None
-    if len(letters) < len(term):
-        diagonal = f"{''.join(letters[c] for c in term)}->{''.join(letters.values())}"
+    diagonal = f"{''.join(letters[c] for c in term)}->{''.join(letters.values())}"
     left = "".join(c for c in letters if extents[c] != 1)
-    return _Load(diagonal, tuple(extents[c] for c in left) if len(left) < len(letters) else None,
-                 dtype, wide), left
+    own = tuple(extents[c] for c in left)
+
+    def load(x: np.ndarray) -> np.ndarray:
+        if len(letters) < len(term):
+            x = np.einsum(diagonal, x)
+        return _cast(_cast(x if x.shape == own else x.reshape(own), dtype), wide)     # float16 first
+
+    return load, left
 
 
 def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str, int],

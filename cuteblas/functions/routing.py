@@ -14,7 +14,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types
 from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
-from ..engines.placement import FEW, host_engine, offload, rehearsing, stays, work_of
+from ..engines.placement import FEW, Work, host_engine, offload, rehearsing, stays, work_of
 from ..engines.replay.registry import replays
 from ..engines.settings import backend, backend_of_environment, chosen_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
@@ -80,6 +80,9 @@ class Resolved:
         from ..engines.problems import has_kernels
 
         return next((x.dtype for x in self.memories if not has_kernels(x.dtype)), None)
+
+    def work(self, computed: Expression) -> Work:
+        return work_of(computed.products, computed.dtype, self.arrays, self.out, computed.shape)
 
     @contextmanager
     def on_device(self) -> Iterator[tuple[Any, ...]]:
@@ -298,18 +301,19 @@ def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
         settled = replace(settled, any_order=False)
     compute = partial(evaluate, settled, algorithm)
     if resolved.engine.moves:
-        work = work_of(settled.products, settled.dtype, resolved.arrays, out, settled.shape)
         streams = len(call.operands) == 2 and algorithm.variant is None
-        result = offload(function, work, compute, resolved.arrays, out,
+        result = offload(function, resolved.work(settled), compute, resolved.arrays, out,
                          partial(call.again, *call.operands, **call.named),
                          stream=partial(_in_tiles, call, settled, resolved.arrays) if streams
                          else None)
-        return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
-    with resolved.running(function) as (run, arrays):
-        result = compute(run, arrays, out)
-        if head is not None:
-            run.record(head, arrays, out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
-    return result
+    else:
+        with resolved.running(function) as (run, arrays):
+            result = compute(run, arrays, out)
+            if head is not None:
+                run.record(head, arrays, out, result,
+                           _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
+    is_scalar = out is None and settled.scalar and type(result) is np.ndarray and not result.ndim
+    return result[()] if is_scalar else result
 
 
 def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]) -> Any:

@@ -35,16 +35,13 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
     # alignment. ``out`` is computed elsewhere and then assigned if its type or alignment differs,
     # or if it overlaps an input or itself.
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
-    c = Staged(Memory(product.shape, product.strides, product.dtype)) if out is None \
+    c = Staged(product.memory) if out is None \
         else writable(out, (a, b), product.dtype)
-    rest = iter(product.core3)
-    cores: tuple[Any, ...] = ((None, *product.core1)[-2:], (*product.core2, None)[:2],
-                              tuple(next(rest) if len(core) == 2 else None
-                                    for core in (product.core1, product.core2)))
-    matrices = (matrix(x.memory, core, product.batch)
-                for x, core in zip((a, b, c), cores, strict=True))
-    problem = folded_problem((product.m, product.n, product.k), product.batch, *matrices,
-                             **algorithm._asdict())
+    batch, extents = product.batch, product.extents
+    matrices = (matrix(x.memory, core, batch)
+                for x, core in zip((a, b, c), product.cores, strict=True))
+    problem = folded_problem((extents.get("m", 1), extents.get("n", 1), extents["k"]), batch,
+                             *matrices, **algorithm._asdict())
     if a.reason is b.reason is None and x1.address == x2.address != 0 and problem.is_gram:
         problem = replace(problem, triangle="both")
     return Staging(a, b, c, problem)

@@ -24,9 +24,6 @@ class Subscripts:
     result: str
     extents: dict[str, int]
 
-    def __str__(self) -> str:
-        return f"{','.join(self.terms)}->{self.result}"
-
 
 def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
     if arguments and isinstance(arguments[0], str):
@@ -52,7 +49,8 @@ def read(arguments: Sequence[Any], shapes: Sequence[Ints],
     text = text.replace(" ", "")
     inputs, arrow, result = text.partition("->")
     named = inputs.split(",")
-    if len(named) != len(shapes) or not all(_well_formed(term) for term in (*named, result)):
+    if len(named) != len(shapes) or not all(
+            c in ascii_letters for term in (*named, result) for c in term.replace("...", "", 1)):
         return None
     terms, longest = [], 0
     for term, shape in zip(named, shapes, strict=True):
@@ -91,11 +89,6 @@ def _letters(numbers: Any) -> str:
     if any(i < 0 for i in given if not isinstance(i, str)):
         raise IndexError
     return "".join(i if isinstance(i, str) else _SORTED[i] for i in given)
-
-
-def _well_formed(term: str) -> bool:
-    letters = term.replace("...", "", 1)
-    return all(c in ascii_letters for c in letters)
 
 
 def _ellipsis(count: int) -> str:
@@ -180,24 +173,17 @@ def optimal_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) 
                 found = min(found, candidate)
             part = (part - 1) & rest
         best[subset] = found
-    return _as_positions(_tree(best, full), count)
+    left, path = [1 << i for i in range(count)], list[Ints]()       # positions are in what is left
 
+    def multiply(subset: int) -> None:
+        if part := best[subset][2]:
+            pair = part, subset ^ part
+            for each in pair:
+                multiply(each)
+            path.append(tuple(sorted(map(left.index, pair))))
+            left[:] = [*(x for x in left if x not in pair), subset]
 
-def _tree(best: Mapping[int, tuple[float, float, int]], subset: int) -> list[tuple[int, int]]:
-    """Pairs of subsets in the order in which they are multiplied."""
-    part = best[subset][2]
-    return [*_tree(best, part), *_tree(best, subset ^ part), (part, subset ^ part)] if part else []
-
-
-def _as_positions(pairs: Sequence[tuple[int, int]], count: int) -> Path:
-    """Pairs of subsets as positions in the list of what is left."""
-    left = [1 << i for i in range(count)]
-    path: Path = []
-    for pair in pairs:
-        path.append(tuple(sorted(left.index(subset) for subset in pair)))
-        for subset in pair:
-            left.remove(subset)
-        left.append(pair[0] | pair[1])
+    multiply(full)
     return path
 
 

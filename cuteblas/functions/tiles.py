@@ -88,7 +88,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
         target = None if out is None else HOST_CUDA.memory(out)
         product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), target)
     result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
-    if not (product.k and result.size):
+    if not (product.extents["k"] and result.size):
         return None
     a, b, c = product.matrices(x1, x2, result)
     multiply = partial(multiply_tile, precision=precision)
@@ -115,7 +115,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
 
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
-    if len(settled.terms) != 2 or not all(settled.extents.values()) or not settled.axes:
+    if not all(settled.extents.values()) or not settled.axes:
         return None
     candidates = {c: found for c in settled.extents if (found := _places(settled, c)) is not None}
     index: list[str | None] = []                            # of the batch, of rows and of columns

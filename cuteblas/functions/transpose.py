@@ -51,14 +51,12 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
         for axis in axes:
             if type(axis) is not int:
                 break
-        else:                                           # what CuPy takes of these, NumPy takes
+        else:
             try:
                 return a.transpose(axes)
             except (ValueError, OverflowError):
-                np.transpose(_shape_of(a), axes)        # in its words
-                raise
-    np.transpose(_shape_of(a), axes)
-    return a.transpose(axes)
+                pass                                    # NumPy's to refuse
+    return _permuted(np.transpose, a, axes)
 
 
 permute_dims = transpose
@@ -95,8 +93,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     try:
         return a.swapaxes(axis1, axis2)                 # takes what NumPy takes
     except (TypeError, ValueError, OverflowError):
-        np.swapaxes(_shape_of(a), axis1, axis2)         # in its words
-        raise
+        return _permuted(np.swapaxes, a, axis1, axis2)
 
 
 @typed_copy
@@ -179,6 +176,7 @@ def _moved(a: Any, axis: int, place: int) -> Any:
 
 
 def _permuted(call: Func, a: Any, *arguments: Any) -> Any:
+    """A view as NumPy permutes the axes, or its refusal."""
     # each axis has its number for a stride
     numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))
     return a.transpose(call(numbered, *arguments).strides)
@@ -210,11 +208,4 @@ def matrix_transpose(x: Any, /) -> Any:
     """
     if kind_of(x) != "cupy":
         return np.matrix_transpose(x)
-    if x.ndim < 2:
-        np.matrix_transpose(_shape_of(x))
-    return x.swapaxes(-1, -2)
-
-
-def _shape_of(a: Any) -> np.ndarray:
-    """A NumPy array of that shape in one element, on which NumPy checks the axes."""
-    return np.broadcast_to(np.False_, a.shape)
+    return x.swapaxes(-1, -2) if x.ndim > 1 else _permuted(np.matrix_transpose, x)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engines.memory import Memory
 from .algorithms import AS_PLANNED
-from .expressions import Expression, of_product
+from .expressions import Expression
 from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import answer, at_once
 from .signatures import typed_product
@@ -49,7 +49,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     if not arguments and type(x1) is _NDARRAY and (result := at_once("vecdot", np.vecdot, x1, x2,
                                                                      out)) is not None:
         return result
-    return answer_gufunc("vecdot", np.vecdot, True, x1, x2, out, **arguments)
+    return answer_gufunc("vecdot", np.vecdot, x1, x2, out, **arguments)
 
 
 @typed_product
@@ -85,7 +85,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     if not arguments and type(x1) is _NDARRAY and (result := at_once("matvec", np.matvec, x1, x2,
                                                                      out)) is not None:
         return result
-    return answer_gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
+    return answer_gufunc("matvec", np.matvec, x1, x2, out, **arguments)
 
 
 @typed_product
@@ -121,7 +121,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     if not arguments and type(x1) is _NDARRAY and (result := at_once("vecmat", _vecmat_by_numpy, x1,
                                                                      x2, out)) is not None:
         return result
-    return answer_gufunc("vecmat", np.vecmat, True, x1, x2, out, numpys=_vecmat_by_numpy,
+    return answer_gufunc("vecmat", np.vecmat, x1, x2, out, numpys=_vecmat_by_numpy,
                          **arguments)
 
 
@@ -150,11 +150,10 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
     return out
 
 
-def answer_gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any = None, *,
+def answer_gufunc(function: str, ufunc: Any, x1: Any, x2: Any, out: Any = None, *,
                   numpys: Any = None, **arguments: Any) -> Any:
-    """Answer a product of vectors; ``conj`` conjugates the first operand."""
     def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
-        return of_product(resolve_product(a, b, result, named, ufunc), a.shape, b.shape, conj)
+        return resolve_product(a, b, result, named, ufunc)
 
     return answer(function, numpys or ufunc, settle, AS_PLANNED, x1, x2, out=single_out(out),
                   **arguments)

@@ -170,16 +170,12 @@ def _is_pure(value: Any) -> bool:
         return True
     if isinstance(value, np.dtype):
         return value.metadata is None and not value.hasobject
-    if isinstance(value, np.generic):
-        return kind.__module__ in ("numpy", "ml_dtypes") and not isinstance(
-            value, _STATEFUL_SCALARS
-        )
+    scalar = value if isinstance(value, type) else kind
+    if issubclass(scalar, np.generic):
+        return scalar.__module__ in ("numpy", "ml_dtypes") and not issubclass(scalar,
+                                                                              _STATEFUL_SCALARS)
     if kind is BuiltinFunctionType and (value.__self__ is math or value.__self__ is cmath):
         return True
-    if isinstance(value, type) and issubclass(value, np.generic):
-        return value.__module__ in ("numpy", "ml_dtypes") and not issubclass(
-            value, _STATEFUL_SCALARS
-        )
     try:
         return value in _PURE_OF_NUMPY if callable(value) else False
     except TypeError:                   # what has no hash

@@ -29,6 +29,8 @@ _OF_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_x
             "invert": "logical_not"}
 _RENAMED = {"conjugate": "conj", "fabs": "absolute", "expit": "sigmoid", **_OF_BOOL}
 _SPECIAL = frozenset({"erf", "sigmoid"})                      # functions that NumPy lacks
+_NAMED = ", ".join(sorted({*FUNCTIONS} - {"cast", "where", "real", "imag", "conj"}))
+_OFFER = f"they support operators, .real, .imag, .conj(), .astype(), numpy.where, numpy.clip and {_NAMED}"
 
 
 def value_type(dtype: np.dtype) -> str:
@@ -60,11 +62,18 @@ def _reflected(ufunc: np.ufunc) -> Callable[..., Traced]:
     return lambda self, other: _operator(ufunc, other, self)
 
 
+def _refusal(text: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any) -> NoReturn:
+        raise TypeError(text)
+
+    return refuse
+
+
 def _reducer(op: str) -> Callable[..., Reduction]:
     def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None,
                 **others: Any) -> Reduction:
-        value = x if isinstance(x, _Reducible) else as_traced(x)
-        return value._reduced(op, axis, {"dtype": dtype, "out": out, **others})
+        return Reduction.of(x if isinstance(x, Input) else as_traced(x), op, axis,
+                            {"dtype": dtype, "out": out, **others})
 
     return reduced
 
@@ -73,10 +82,6 @@ class _Reducible:
     """What sums and extrema over an axis are taken of, as auxiliary outputs."""
 
     __slots__ = ()
-
-    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
-        raise NotImplementedError
-
     sum, max, min = map(_reducer, ("sum", "max", "min"))
 
 
@@ -149,9 +154,6 @@ class Traced(_Reducible):
     def round(self, decimals: int = 0, **others: Any) -> Traced:
         return _round(self, decimals, **others)
 
-    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
-        return Reduction.of(self, op, axis, others)
-
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any,
                         **arguments: Any) -> Traced:
         if method != "__call__":
@@ -170,47 +172,35 @@ class Traced(_Reducible):
         own = ARRAY_FUNCTIONS.get(function)
         if own is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
-            raise TypeError(f"epilogues do not support {name}; {_offer()}")
+            raise TypeError(f"epilogues do not support {name}; {_OFFER}")
         with np.errstate(all="ignore"):                 # NumPy refuses what it does not take
             function(*map(_stand_in, args), **{name: _stand_in(x) for name, x in arguments.items()})
         return own(*args, **arguments)
 
     # -- what a value that has no number cannot do -------------------------------------------------
-    def __bool__(self) -> NoReturn:
-        raise TypeError(
-            "an epilogue cannot branch on a value (if, and, or, not, min, max), because it is traced once for all "
-            "elements; choose with numpy.where(condition, x, y), numpy.maximum and numpy.minimum, and combine "
-            "conditions with & | ~"
-        )
-
-    def _no_number(self, *_: Any) -> NoReturn:
-        raise TypeError(
-            "an epilogue's values are not known while it is traced, so they cannot become Python numbers or arrays; "
-            "use numpy's functions (numpy.exp, not math.exp) and x.astype(dtype)"
-        )
-
-    __float__ = __int__ = __complex__ = __index__ = __array__ = __round__ = __floor__ = __ceil__ = __trunc__ = _no_number
-
-    def _no_elements(self, *_: Any) -> NoReturn:
-        raise TypeError(
-            "an epilogue sees one element at a time, so its values have no length, items or shape; numpy.where "
-            "replaces x[x < 0] = 0"
-        )
-
-    __len__ = __iter__ = __getitem__ = __setitem__ = __contains__ = _no_elements
-
-    def _no_operator(self, *_: Any) -> NoReturn:
-        raise TypeError(f"epilogues do not support the operators // % << >> @; {_offer()}")
-
+    __bool__ = _refusal(
+        "an epilogue cannot branch on a value (if, and, or, not, min, max), because it is traced once for all "
+        "elements; choose with numpy.where(condition, x, y), numpy.maximum and numpy.minimum, and combine "
+        "conditions with & | ~"
+    )
+    __float__ = __int__ = __complex__ = __index__ = __array__ = __round__ = __floor__ = __ceil__ = __trunc__ = _refusal(
+        "an epilogue's values are not known while it is traced, so they cannot become Python numbers or arrays; "
+        "use numpy's functions (numpy.exp, not math.exp) and x.astype(dtype)"
+    )
+    __len__ = __iter__ = __getitem__ = __setitem__ = __contains__ = _refusal(
+        "an epilogue sees one element at a time, so its values have no length, items or shape; numpy.where "
+        "replaces x[x < 0] = 0"
+    )
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __lshift__ = __rlshift__ = __rshift__ = \
-        __rrshift__ = __matmul__ = __rmatmul__ = _no_operator
+        __rrshift__ = __matmul__ = __rmatmul__ = _refusal(
+            f"epilogues do not support the operators // % << >> @; {_OFFER}")
 
     def __getattr__(self, name: str) -> NoReturn:
         whose = "a Python number has" if self.weak else "an epilogue's values have"
         known = not name.startswith("__") and any(hasattr(kind, name)
                                                   for kind in ([self.weak] if self.weak
                                                                else _ARRAYS))
-        raise (TypeError if known else AttributeError)(f"{whose} no {name!r}; {_offer()}")
+        raise (TypeError if known else AttributeError)(f"{whose} no {name!r}; {_OFFER}")
 
 
 class _Opaque:
@@ -241,8 +231,9 @@ class Reduction(_Opaque):
         self.source, self.op, self.axis = source, op, axis
 
     @classmethod
-    def of(cls, source: Traced | str, op: str, axis: Any, others: ByName,
-           axes: tuple[int, ...] = (-1, -2)) -> Reduction:
+    def of(cls, x: Traced | Input, op: str, axis: Any, others: ByName) -> Reduction:
+        source, axes = (x, [-1, -2]) if isinstance(x, Traced) \
+            else (x._name, [-1 if x._name == "a" else -2])
         for name, value in others.items():
             if value not in (None, False):
                 raise TypeError(
@@ -271,9 +262,6 @@ class Input(_Reducible, _Opaque):
     def __init__(self, name: str):
         super().__init__(f"an epilogue may take only the sum, max or min of {name} over its axis K")
         self._name = name
-
-    def _reduced(self, op: str, axis: Any, others: ByName) -> Reduction:
-        return Reduction.of(self._name, op, axis, others, (-1,) if self._name == "a" else (-2,))
 
     def __array_function__(  # type: ignore[override]
         self,
@@ -366,14 +354,8 @@ def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
 
 
 # -- operations ------------------------------------------------------------------------------------
-def _offer() -> str:
-    named = ", ".join(sorted({*FUNCTIONS} - _UNNAMED))
-    return f"they support operators, .real, .imag, .conj(), .astype(), numpy.where, numpy.clip and {named}"
-
-
 _OF_ARRAYS = frozenset({"astype", "clip", "conj", "copy", "dtype", "max", "min", "round", "sum"})
 _ARRAYS = np.ndarray, np.float64
-_UNNAMED = {"cast", "where", "real", "imag", "conj"}
 
 
 def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
@@ -383,7 +365,7 @@ def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
         x = as_traced(*inputs)
         return Traced(x.node, _result_types(ufunc, (x.kind,))[-1], None, x.full)
     if name not in FUNCTIONS or ufunc.nout != 1 or len(inputs) != FUNCTIONS[name]:
-        raise TypeError(f"epilogues do not support numpy.{ufunc.__name__}; {_offer()}")
+        raise TypeError(f"epilogues do not support numpy.{ufunc.__name__}; {_OFFER}")
     if name in _SPECIAL:
         return of_name(name, inputs[0])
     return _applied(name, ufunc, [as_traced(x) for x in inputs])
