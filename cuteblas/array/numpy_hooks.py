@@ -46,10 +46,10 @@ _PRODUCTS: dict[str, Func] = {ufunc.__name__: ours_by_numpys()[ufunc]
                               for ufunc in (np.matmul, np.vecdot, np.matvec, np.vecmat)}
 
 
-def _serve(loop: Loop, arrays: Callable[[], list[np.ndarray]]) -> bool:
+def _serve(loop: Loop, *pointers: Any) -> bool:
     if not (SWITCH.everywhere or SWITCH.here.get()) or _from_here(sys._getframe(2)):
         return False
-    a, b, c = arrays()
+    a, b, c = loop.arrays(*pointers)
     if SWITCH.watch is not None:
         SWITCH.watch(loop.ufunc, (a, b), {})
         if c.size * a.shape[-1] < loop.least:

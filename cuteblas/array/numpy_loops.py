@@ -73,12 +73,11 @@ def count_failure(function: str, error: BaseException) -> None:
 
 class Loop:
     """One loop of a generalized ufunc of two operands, and ours that takes its place."""
-    # ``serve`` is called with the loop and what returns operands and result, from ``least``
-    # multiplications on: ``True`` if it has computed the products, else the original does. Machine
-    # code reads ``word``: ``least``, or less for smaller calls.
+    # From ``least`` multiplications on, ``serve`` gets the loop and what ``arrays`` takes; it says
+    # whether it has computed the products, else the original does. Machine code reads ``word``:
+    # ``least``, or less for smaller calls.
 
-    def __init__(self, ufunc: np.ufunc, types: str, least: int,
-                 serve: Callable[[Loop, Callable[[], list[np.ndarray]]], bool]):
+    def __init__(self, ufunc: np.ufunc, types: str, least: int, serve: Callable[..., bool]):
         self.word = ctypes.c_double(least)
         self.ufunc, self.types, self.least = ufunc, types, least
         self._dtypes = [*map(np.dtype, types.replace("->", ""))]
@@ -127,7 +126,7 @@ class Loop:
         _replacer()(self.ufunc, loop, numbers, ctypes.byref(before))
         return before.value or 0
 
-    def _arrays(self, addresses: int, extents: Any, strides: Any) -> list[np.ndarray]:
+    def arrays(self, addresses: int, extents: Any, strides: Any) -> list[np.ndarray]:
         """Operands and result at the pointers; their first axis may count the products."""
         several, core = (extents[0],) if extents[0] != 1 else (), extents[1:1 + self._axes]
         arrays, count = [], 3
@@ -142,11 +141,11 @@ class Loop:
 
     def _callback(self) -> Callable[..., None]:
         """Our loop; however it ends, the original computes what it has not said is done."""
-        serve, arrays = self._serve, self._arrays
+        serve = self._serve
 
         def loop(addresses: int, extents: Any, strides: Any, done: Any) -> None:
             try:
-                if serve(self, lambda: arrays(addresses, extents, strides)):
+                if serve(self, addresses, extents, strides):
                     done[0] = 1
             except BaseException as error:
                 try:

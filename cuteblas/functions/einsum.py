@@ -14,7 +14,7 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types
-from ..engines.memory import Ints, Memory, contiguous_strides, shadow
+from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
 from ..engines.replay.registry import replays
 from .algorithms import (
@@ -25,7 +25,6 @@ from .algorithms import (
     refuse_with_devices,
 )
 from .expressions import Expression, Term, expression, stand_in
-from .gufunc import axes_in_memory, order_of_new
 from .routing import NumpyCall, Settle, answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
 from .subscripts import (
@@ -520,9 +519,12 @@ def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory],
     if rank < 2 or not unused:
         return range(rank)
     text = f"{','.join(_abbreviated(term) for term in subscripts.terms)},{unused[0]}->{_abbreviated(subscripts.result)}"
-    order = order_of_new(order, map(_diagonal, subscripts.terms, memories))
+    if order in ("A", "a"):                 # a question about the true extents, and about diagonals
+        order = "F" if all(is_contiguous(_diagonal(term, x), "F")
+                           for term, x in zip(subscripts.terms, memories, strict=True)) else "C"
     shadows = [shadow(tuple(min(n, 2) for n in x.shape), x.strides) for x in memories]
-    return axes_in_memory(np.einsum(text, *shadows, np.empty(0, np.int8), order=order))
+    result = np.einsum(text, *shadows, np.empty(0, np.int8), order=order)
+    return sorted(range(rank), key=lambda axis: (-result.strides[axis], result.shape[axis] == 1))
 
 
 def _abbreviated(term: str) -> str:

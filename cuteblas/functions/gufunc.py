@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -222,23 +222,14 @@ def _without(values: Ints, axes: Ints) -> Ints:
 def _order_of_axes(x1: Memory, x2: Memory, core1: Ints, core2: Ints,
                    arguments: ByName, ufunc: Any) -> list[int]:
     """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
-    order = order_of_new(arguments.get("order", "K"), (x1, x2))
+    order = arguments.get("order", "K")
+    # empty arrays are contiguous in both orders, so this question needs the true shapes
+    if order in ("A", "a"):
+        order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
     named = {name: arguments[name] for name in _SHAPE_ARGUMENTS if arguments.get(name) is not None}
     result = ufunc(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named)
-    return axes_in_memory(result)
-
-
-def order_of_new(order: Any, memories: Iterable[Memory]) -> Any:
-    """NumPy's ``order`` of a new result, where "A" asks about the true shapes of operands: empty
-    arrays are contiguous in both orders."""
-    if order not in ("A", "a"):
-        return order
-    return "F" if all(is_contiguous(x, "F") for x in memories) else "C"
-
-
-def axes_in_memory(x: np.ndarray) -> list[int]:
-    """Axes outermost first; of equal strides, an extent of 1 is inside."""
-    return sorted(range(x.ndim), key=lambda axis: (-x.strides[axis], x.shape[axis] == 1))
+    return sorted(range(result.ndim), key=lambda axis: (-result.strides[axis],
+                                                        result.shape[axis] == 1))
 
 
 def _shadow(x: Memory, k: int) -> np.ndarray:

@@ -22,6 +22,8 @@ from ..codegen import (
     Vector,
     cast,
 )
+from ..codegen.grouped import TableBuilder
+from ..codegen.paired import PairBuilder
 from ..layout import (
     Layout,
     Tensor,
@@ -49,6 +51,16 @@ Partition = Callable[[Tensor], Tensor]
 """Gives a part of a tensor, whatever its elements are."""
 
 _RASTER_GROUP = 8       # tiles along M that run one after the other before the next column of tiles
+
+
+def builder(config: Any, threads: int, **options: Any) -> KernelBuilder:
+    """What writes a configuration's kernel: its parameters are declared in the same way, be they
+    those of one problem, rows of a table (``grouped``) or those of two launches (``paired``)."""
+    options["wide"] = config.wide
+    if getattr(config, "grouped", False):
+        return TableBuilder(config.name, threads, inline=("alpha", "beta"), **options)
+    kind = PairBuilder if getattr(config, "paired", False) else KernelBuilder
+    return kind(config.name, threads, **options)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import Any
 
 from .errors import DriverError, check, require
 
-LIBRARIES = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 @cache
 def driver_function(name: str, *types: Any) -> Callable[..., int]:
     """A function of the driver, which returns a status."""
     try:
-        library = ctypes.CDLL(LIBRARIES.get(sys.platform, LIBRARIES["linux"]))
+        library = ctypes.CDLL(LIBRARY)
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     except (OSError, AttributeError) as error:
         raise DriverError(f"looking up {name}: {error}") from None

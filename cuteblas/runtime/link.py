@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .driver import LIBRARY
 from .errors import DriverError, require
 
 
@@ -26,7 +26,7 @@ def _loaded_driver() -> ctypes.PyDLL | None:
     """The driver as a PyDLL, or ``None``: its short calls keep the interpreter's lock, which a
     thread that gives it away gets back late."""
     try:
-        library = ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        library = ctypes.PyDLL(LIBRARY)
     except OSError:
         return None
     word, handle = ctypes.c_uint64, ctypes.c_void_p

@@ -21,7 +21,6 @@ import cuteblas.planning.gemm.skinny as skinny
 from cuteblas import emulator
 from cuteblas.codegen.mma import MMA_ATOMS, mma_atom
 from cuteblas.codegen.wgmma import WgmmaAtom
-from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.mma import gemm_mma
 from cuteblas.kernels.gemm.split import gemm_split
 from cuteblas.kernels.gemm.wgmma import gemm_wgmma
@@ -208,7 +207,7 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "parked": lambda: _integers("uint64", 64, 128, 300),
     "two_words": lambda: _in_two_words("int64", 64, 64, 300),
     "cluster": lambda: product(
-        lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, Cluster(2, 1))), 128, 64, 320, "f2", "f4"
+        lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, 2)), 128, 64, 320, "f2", "f4"
     ),
     "split": lambda: product(
         lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 128, "f4", error=1e-4

@@ -14,7 +14,6 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.copy.rearrange import RearrangeConfig
 from cuteblas.kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
-from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.kernels.gemm.persistent import DEPTH
 from cuteblas.kernels.gemm.simt import SimtConfig, gemm_simt
@@ -164,12 +163,12 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
     shape = {"groups": tile.groups, "columns": tile.columns, "stages": tile.stages}
     for traits in ({}, {"k_major_a": False, "k_major_b": False},
                    {"staged": "tma", "output": "float16"},
-                   {"staged": "tma", "cluster": Cluster(2, 1)},
+                   {"staged": "tma", "cluster": 2},
                    {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"},
                    {"staged": "tma", "divided": True, "output": "float16"},
                    {"staged": "rows", "divided": True, "alpha": "device", "beta": "device"},
                    {"divided": True, "beta": "one"},
-                   {"staged": "tma", "k_major_b": False, "cluster": Cluster(2, 1)},
+                   {"staged": "tma", "k_major_b": False, "cluster": 2},
                    {"staged": "tma", "k_major_b": False, "clipped": True},
                    {"staged": "tma", "k_major_b": False, "divided": True},
                    {"element": "tfloat32", "staged": "tma", "divided": True, "beta": "value"}):

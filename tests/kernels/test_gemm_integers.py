@@ -9,7 +9,6 @@ import pytest
 import cuteblas
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
-from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.family import Choice
@@ -103,8 +102,8 @@ def test_results_of_32_bits(engine, element, sums):
 
 
 TILES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaTile(3, 32, 3),
-         WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(2, 192, 3, Cluster(1, 2)),
-         WgmmaTile(2, 256, 4, Cluster(2, 1))]
+         WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3),
+         WgmmaTile(2, 256, 4, 2)]
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)

@@ -8,7 +8,6 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.wgmma import WgmmaAtom
-from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
@@ -84,8 +83,8 @@ def test_alpha_and_beta(engine, alpha, beta):
 
 
 @pytest.mark.parametrize("tile", [WgmmaTile(1, 64, 3), WgmmaTile(2, 128, 3), WgmmaTile(3, 192, 2),
-                                  WgmmaTile(2, 320, 2), WgmmaTile(2, 128, 2, Cluster(2, 1)),
-                                  WgmmaTile(1, 64, 3, Cluster(1, 2))], ids=str)
+                                  WgmmaTile(2, 320, 2), WgmmaTile(2, 128, 2, 2),
+                                  WgmmaTile(1, 64, 3, 2)], ids=str)
 def test_tiles_and_clusters(engine, tile):
     a, b = normal(200, 72), normal(72, 330, seed=1)
     c, plan, _before = product(engine, a, b, b_order="F",

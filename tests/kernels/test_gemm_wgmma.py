@@ -11,7 +11,6 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.wgmma import WgmmaTile, _divided, plan_wgmma, why_not_wgmma
@@ -94,9 +93,8 @@ def test_batches_and_a_persistent_grid(engine, batch):
         values(rng, (*batch, 128, 264), "float16"), "float32", blocks=2)
 
 
-CLUSTERS = [WgmmaTile(2, 64, 3, Cluster(1, 2)), WgmmaTile(1, 128, 3, Cluster(2, 1)),
-            WgmmaTile(2, 128, 2, Cluster(2, 2)), WgmmaTile(2, 256, 4, Cluster(2, 1)),
-            WgmmaTile(2, 192, 4, Cluster(1, 2))]
+CLUSTERS = [WgmmaTile(2, 64, 3, 2), WgmmaTile(1, 128, 3, 2), WgmmaTile(1, 128, 2, 4),
+            WgmmaTile(2, 256, 4, 2)]
 
 
 @pytest.mark.parametrize("tile", CLUSTERS, ids=str)
@@ -108,17 +106,16 @@ def test_clusters(engine, tile, orders):
     a, b = values(rng, (136, 200), "float16"), values(rng, (200, 72), "float16")
     plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], c_order=orders[2],
                tile=tile)
-    assert plan.launches[0].grid[0] % tile.cluster.size == 0 and plan.launches[
+    assert plan.launches[0].grid[0] % tile.cluster == 0 and plan.launches[
         0
-    ].kernel.cluster == (tile.cluster.size, 1, 1)
+    ].kernel.cluster == (tile.cluster, 1, 1)
 
 
 SHAPES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaTile(3, 32, 3),
           WgmmaTile(3, 96, 5), WgmmaTile(1, 48, 3), WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3),
-          WgmmaTile(2, 160, 3, Cluster(1, 2)), WgmmaTile(2, 192, 3, Cluster(1, 2)),
-          WgmmaTile(2, 192, 3, Cluster(2, 1)), WgmmaTile(2, 224, 3, Cluster(2, 1)),
-          WgmmaTile(1, 64, 3, Cluster(2, 1)), WgmmaTile(2, 320, 3, Cluster(2, 1)),
-          WgmmaTile(3, 192, 3, Cluster(2, 1))]
+          WgmmaTile(2, 192, 3, 2), WgmmaTile(2, 224, 3, 2),
+          WgmmaTile(1, 64, 3, 2), WgmmaTile(2, 320, 3, 2),
+          WgmmaTile(3, 192, 3, 2)]
 
 
 @pytest.mark.parametrize("tile", SHAPES, ids=str)
@@ -131,12 +128,12 @@ def test_shapes_of_tiles(engine, tile, orders, pad, batch, beta):
     rng = np.random.default_rng(18)
     a, b = values(rng, (*batch, 200, 136), "float16"), values(rng, (*batch, 136, 328), "float16")
     plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], c_order=orders[2],
-               c_pad=pad, beta=beta, tile=tile, blocks=tile.cluster.size)
+               c_pad=pad, beta=beta, tile=tile, blocks=tile.cluster)
     assert plan.config.staged == ("rows" if pad == 1 else "tma")
 
 
 @pytest.mark.parametrize("tile", [WgmmaTile(1, 192, 3), WgmmaTile(3, 96, 3), WgmmaTile(2, 128, 3),
-                                  WgmmaTile(1, 128, 3, Cluster(2, 1))], ids=str)
+                                  WgmmaTile(1, 128, 3, 2)], ids=str)
 @pytest.mark.parametrize("orders", ["CCC", "FFC", "CFF", "FCF"])
 @pytest.mark.parametrize("m, n, k, batch", [(392, 8, 72, ()), (8, 40, 136, (2,)),
                                             (40, 392, 64, ())])
@@ -144,7 +141,7 @@ def test_boxes_beyond_an_operand_are_not_brought(engine, tile, orders, m, n, k, 
     rng = np.random.default_rng(19)
     a, b = values(rng, (*batch, m, k), "float16"), values(rng, (*batch, k, n), "float16")
     plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], c_order=orders[2],
-               tile=tile, blocks=tile.cluster.size)
+               tile=tile, blocks=tile.cluster)
     assert plan.config.clipped and "clipped" in plan.launches[0].kernel.name
 
 
@@ -189,7 +186,7 @@ def test_clusters_walk_over_batches(engine, tile, alpha, beta, pad):
     rng = np.random.default_rng(10)
     a, b = values(rng, (2, 2, 72, 128), "bfloat16"), values(rng, (2, 2, 128, 136), "bfloat16")
     plan = run(engine, a, b, "float32", alpha=alpha, beta=beta, c_pad=pad, tile=tile,
-               blocks=tile.cluster.size)
+               blocks=tile.cluster)
     staged, why = ("tma", "by TMA") if pad != 1 else ("rows", "by threads: its strides")
     assert plan.config.staged == staged and why in plan.reason
 
@@ -231,14 +228,14 @@ def test_pairs_of_large_tiles_share_b(m, n, paired):
     in one wave more."""
     a, b, c = Operand("float16", (4096, 1)), Operand("float16", (1, n)), Operand("float16", (n, 1))
     plan = plan_wgmma(GemmProblem(m, n, 4096, a, b, c), H200)
-    assert (plan.config.cluster == Cluster(2, 1)) == paired and (
+    assert (plan.config.cluster == 2) == paired and (
         "clusters of 2 x 1 blocks" in plan.reason
     ) == paired
     assert plan.config.columns == 256 or not paired
     a, b, c = Operand("float32", (4096, 1)), Operand("float32", (4096, 1)), Operand("float32", (n, 1))
     # not measured
     assert plan_wgmma(GemmProblem(m, n, 4096, a, b, c, precision="tf32"),
-                      H200).config.cluster.size == 1
+                      H200).config.cluster == 1
 
 
 @pytest.mark.parametrize("n, inside", [*((n, True)
@@ -251,8 +248,7 @@ def test_blocks_share_operands_whose_rows_begin_inside_of_sectors(n, inside, ord
                                                   (1, n) if order == "C"
                                                   else (n, 1)), Operand("float16", (n, 1))
     config = plan_wgmma(GemmProblem(n, n, n, a, b, c), H200).config
-    assert config.cluster == (Cluster(2, 1) if inside
-                              else Cluster()) and not (inside and config.divided)
+    assert config.cluster == (2 if inside else 1) and not (inside and config.divided)
 
 
 @pytest.mark.parametrize("orders", ["CC", "FF"])
@@ -260,7 +256,7 @@ def test_one_operand_whose_rows_begin_inside_of_sectors(engine, orders):
     """Pairs of blocks at the edge, where one of them has no tile of C."""
     rng = np.random.default_rng(17)
     run(engine, values(rng, (264, 200), "float16"), values(rng, (200, 392), "float16"), "float16",
-        a_order=orders[0], b_order=orders[1], tile=WgmmaTile(2, 128, 2, Cluster(2, 1)))
+        a_order=orders[0], b_order=orders[1], tile=WgmmaTile(2, 128, 2, 2))
 
 
 def test_tiles_are_not_divided_where_there_is_no_memory_for_sums():
@@ -437,7 +433,7 @@ def test_other_architectures_use_another_kernel():
 
 def test_misuse_is_refused():
     with pytest.raises(CodegenError, match="cannot form clusters"):
-        gemm_wgmma(WgmmaConfig("float16", "float32", cluster=Cluster(2, 1), divided=True))
+        gemm_wgmma(WgmmaConfig("float16", "float32", cluster=2, divided=True))
     with pytest.raises(CodegenError, match="vectors of at most 2 elements of C along N"):
         gemm_wgmma(WgmmaConfig("float16", "float32", c=OperandAccess(0, 2)))
     with pytest.raises(CodegenError, match="8 to 256 columns"):

@@ -28,7 +28,7 @@ from ...codegen import (
 from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum, select
-from ..common import ELEMENTS, Coord, copy_element, cut_words, packed_strides, split_words
+from ..common import ELEMENTS, Coord, builder, copy_element, cut_words, packed_strides, split_words
 
 _WORD = 4              # bytes: of what is copied to shared memory without registers, at least, and
                        # of the words of shared memory that are cut to those of global memory
@@ -261,10 +261,9 @@ def _flat(x: Any) -> tuple[Any, ...]:
 def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
     """Generate ``D[modes, batch] = S[modes, batch]``, a box for each block."""
     item, element = config.item, f"b{8 * config.item}"
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         config.threads,
-        wide=config.wide,
         summary=f"D = S by boxes of {config.box} elements of {item} bytes, smallest stride in D first"
     )
     modes = tuple(f"n{q}" for q in range(len(config.box)))

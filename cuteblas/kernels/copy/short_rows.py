@@ -29,6 +29,7 @@ from ..common import (
     ELEMENTS,
     DynamicPair,
     Pair,
+    builder,
     coordinates,
     copy_element,
     cut_words,
@@ -179,10 +180,9 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     # The target's rows fit the tile, and only the last of a thread's rows may not exist.
     item, packed, vector, threads = config.item, config.packed, config.vector, config.threads[0] * config.threads[1]
     element, word = f"b{8 * item}", f"b{8 * config.word}"
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         threads,
-        wide=config.wide,
         min_blocks=config.min_blocks,
         summary="D[j, i, batch] = S[j, i, batch], J contiguous in S, (I, J) in D: elements of "
         f"{item} bytes, tile (J, I) = {config.tile}"
@@ -285,10 +285,9 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
     """Generate ``D[j, i, batch] = S[j, i, batch]``, (J, I) in S, I contiguous in D."""
     item, packed, vector, border, (columns, rows) = config.item, config.packed, config.vector, config.border, config.tile
     element, word, threads = f"b{8 * item}", f"b{8 * config.word}", config.threads[0] * config.threads[1]
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         threads,
-        wide=config.wide,
         summary="D[j, i, batch] = S[j, i, batch], (J, I) in S, I contiguous in D: elements of "
         f"{item} bytes, tile (J, I) = {config.tile}"
     )

@@ -19,12 +19,12 @@ from ...codegen import (
     Vector,
     integer,
 )
-from ...codegen.paired import PairBuilder
 from ...layout import Tensor
 from ...layout.symbolic import Expr, IntLike, all_of
 from ..common import (
     ELEMENTS,
     Pair,
+    builder,
     coordinates,
     cut_words,
     existing,
@@ -83,11 +83,9 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
     tiled = vectors_along(0, (along, config.threads // along))
-    builder = PairBuilder if config.paired else KernelBuilder
     k = builder(
-        config.name,
+        config,
         config.threads,
-        wide=config.wide,
         summary=f"D[i, j, batch] = S[i, j, batch] in words of {config.word} bytes, tile {config.tile}"
         f"{' vectors, rows begin anywhere' if config.anywhere else ''}"
     )

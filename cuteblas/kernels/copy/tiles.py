@@ -23,7 +23,6 @@ from ...codegen import (
     integer,
 )
 from ...codegen.engine import Lines
-from ...codegen.paired import PairBuilder
 from ...layout import (
     ComposedLayout,
     Layout,
@@ -40,6 +39,7 @@ from ..common import (
     ELEMENTS,
     DynamicPair,
     Pair,
+    builder,
     coordinates,
     copy_element,
     cut_words,
@@ -61,9 +61,10 @@ _WIDE = 32                          # columns from which on tiles of words that 
 class TransposeConfig:
     """The configuration of a ``transpose`` kernel. ``item``, ``word``, ``load`` and ``store`` are
     in bytes: an element, a word of shared memory, vectors read along J and written along I;
-    ``tile`` is (J, I). ``group`` tiles along J run together (0: all); in strips of one tile,
-    ``inner`` batch indices share a strip. ``in_place`` exchanges pairs of tiles. ``cut``: where
-    rows begin anywhere, they are cut at multiples of so many bytes."""
+    ``tile`` is (J, I). ``unit``: rows of the target have stride 1. ``group`` tiles along J run
+    together (0: all); in strips of one tile, ``inner`` batch indices share a strip. ``in_place``
+    exchanges pairs of tiles. ``cut``: where rows begin anywhere, they are cut at multiples of so
+    many bytes."""
 
     item: int
     word: int
@@ -71,8 +72,7 @@ class TransposeConfig:
     store: int
     tile: Pair
     threads: int = 256
-    src_unit: bool = True
-    dst_unit: bool = True
+    unit: bool = True
     modes: int = 0
     wide: bool = False
     group: int = 0
@@ -89,12 +89,10 @@ class TransposeConfig:
             )
         if self.inner > (self.modes if self.group == 1 else 0):
             raise CodegenError(f"batch modes share strips of one tile, got {self}")
-        if self.in_place and (self.tile[0] != self.tile[1] or self.src_unit != self.dst_unit):
-            raise CodegenError(
-                f"transposing in place needs square tiles and one layout, got {self}"
-            )
-        if self.cut and (not (self.src_unit and self.dst_unit) or self.load != self.word
-                         or self.cut % self.store or self.tile[1] % self.border):
+        if self.in_place and self.tile[0] != self.tile[1]:
+            raise CodegenError(f"transposing in place needs square tiles, got {self}")
+        if self.cut and (not self.unit or self.load != self.word or self.cut % self.store
+                         or self.tile[1] % self.border):
             raise CodegenError(
                 f"rows that begin anywhere must be contiguous, read by words and cut at multiples of the vectors "
                 f"written, got {self}"
@@ -145,7 +143,7 @@ class TransposeConfig:
 
     @property
     def name(self) -> str:
-        units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
+        units = "uu" if self.unit else "ss" if self.in_place else "us"
         what = f"transpose{'_ragged' if self.cut else ''}{'_in_place' if self.in_place else ''}"
         return (
             f"{what}_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
@@ -178,11 +176,9 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     # anywhere: there the lowest element that belongs to the source and its end are parameters too.
     tile = TransposedTile(config)
     what = "D[j, i, batch] = D[i, j, batch] in place" if config.in_place else "D[j, i, batch] = S[j, i, batch]"
-    builder = PairBuilder if config.paired else KernelBuilder
     k = builder(
-        config.name,
+        config,
         config.threads,
-        wide=config.wide,
         min_blocks=config.min_blocks,
         summary=f"{what}, J contiguous in the source and I in the target{', rows begin anywhere' if config.cut else ''}: "
         f"elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
@@ -221,14 +217,14 @@ def _operands(k: KernelBuilder, config: TransposeConfig,
               tile: TransposedTile) -> tuple[GlobalTensor, GlobalTensor]:
     element = f"b{8 * config.item}" if config.cut else tile.word
     read, written = (1, 1) if config.cut else (tile.vl, tile.vs)
-    along_j, along_i = 1 if config.src_unit else None, 1 if config.dst_unit else None
+    unit = 1 if config.unit else None
     if config.in_place:
         both = max(read, written)
-        (D,) = k.tensors(TensorParam("D", "ji", element, (along_j, None), both, written=True),
+        (D,) = k.tensors(TensorParam("D", "ji", element, (unit, None), both, written=True),
                          modes="N", batch=config.modes, multiples={"N": both * config.scale})
         return D, D
-    S, D = k.tensors(TensorParam("S", "ji", element, (along_j, None), read),
-                     TensorParam("D", "ji", element, (None, along_i), written, written=True),
+    S, D = k.tensors(TensorParam("S", "ji", element, (1, None), read),
+                     TensorParam("D", "ji", element, (None, unit), written, written=True),
                      modes="ji", batch=config.modes,
                      multiples={"j": read * config.scale, "i": written * config.scale})
     return S, D

@@ -49,7 +49,7 @@ from ...layout import (
     zipped_divide,
 )
 from ...layout.symbolic import Condition, IntLike, all_of, minimum
-from ..common import Pair, packed_strides, tile_from, transpose_words, vectors_along
+from ..common import Pair, builder, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
 Box = tuple[int, int, int]
@@ -460,10 +460,9 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     tile, (m, n, depth), sums = config.tile, config.extents, config.accumulator
     if tile.multiplying > tile.threads or depth % (tile.step * tile.depth):
         raise CodegenError(f"{config.name}: {tile} does not divide {config.extents}")
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         tile.threads,
-        wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A ({m},{depth}), B ({n},{depth}), C ({m},{n}) for each matrix: "
         f"{tile}"
     )

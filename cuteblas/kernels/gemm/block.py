@@ -8,7 +8,6 @@ from typing import Any
 
 from ..._dtypes import dtype
 from ...codegen import CodegenError, GlobalTensor, Guard, KernelBuilder, by_coordinate
-from ...codegen.grouped import TableBuilder
 from ...layout import (
     Layout,
     Tensor,
@@ -91,14 +90,6 @@ class GemmConfig(EpilogueConfig):
             f"{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
             f"{self.fused}{gate_tag(self.gate)}"
         )
-
-
-def builder(config: Any, threads: int, **options: Any) -> KernelBuilder:
-    """What writes a kernel: parameters, or rows of a table, are declared in the same way."""
-    options["wide"] = config.wide
-    if config.grouped:
-        return TableBuilder(config.name, threads, inline=("alpha", "beta"), **options)
-    return KernelBuilder(config.name, threads, **options)
 
 
 def _depth_in_turns(depth: IntLike, turn: int, index: IntLike, slices: IntLike) -> IntLike:

@@ -16,9 +16,9 @@ from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...layout import Tensor, _, make_tensor
 from ...layout.symbolic import IntLike
-from ..common import Pair
+from ..common import Pair, builder
 from ..guard import NATIVE, leave_verdict
-from .block import GemmBlock, GemmConfig, builder
+from .block import GemmBlock, GemmConfig
 from .main_loop import MainLoop
 from .mma_operand import mma_operand
 from .rows import held_bytes, store_by_rows

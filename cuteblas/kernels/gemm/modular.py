@@ -47,7 +47,7 @@ class GemmModularConfig(RingConfig):
     @property
     def name(self) -> str:
         return (
-            f"gemm_modular_{planes_of(self.element)}_{self.rows}x{self.columns}_s{self.stages}{self.cluster.tag}"
+            f"gemm_modular_{planes_of(self.element)}_{self.rows}x{self.columns}_s{self.stages}"
             f"_b{batch_letters(self.batch_a, self.batch_b)}{f'_{self.triangle}' if self.triangle else ''}"
         )
 
@@ -55,8 +55,7 @@ class GemmModularConfig(RingConfig):
 @cache
 def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     """Generate the kernel. A and B are planes of signed bytes along K, R those of C along N;
-    ``words`` is the state of the product. The grid is a multiple of the cluster, of at most the
-    tiles."""
+    ``words`` is the state of the product. The grid has at most as many blocks as tiles."""
     mma, planes = config.mma, planes_of(config.element)
     k = config.builder(
         "C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "

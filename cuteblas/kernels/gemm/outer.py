@@ -23,9 +23,9 @@ from ...codegen import (
 from ...layout import Layout, Tensor, _, append, make_tensor
 from ...layout import select as modes_of
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, equal, maximum, minimum, select
-from ..common import DynamicPair, operand, tile_from, tile_of_block
+from ..common import DynamicPair, builder, operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
-from .block import GemmConfig, builder
+from .block import GemmConfig
 
 SECTOR = 32
 """Bytes of memory that are written together."""

@@ -10,9 +10,8 @@ from ...codegen import KernelBuilder, TmaBox, WgmmaMma, oldest_with, operand_lay
 from ...codegen.swizzled import ROW_BYTES, longest_row
 from ...codegen.wgmma import WgmmaAtom
 from ...layout import Layout, make_layout
-from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters
+from ..common import GROUP, PAIRS, OperandAccess, Pair, batch_letters, builder
 from ..epilogue import EpilogueConfig
-from .cluster import ALONE, Cluster
 
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""
@@ -30,14 +29,15 @@ def depth_of(element: str) -> int:
 @dataclass(frozen=True, kw_only=True)
 class RingConfig:
     """Tiles of C, and the ring of stages that TMA fills and warpgroups multiply. ``groups`` are
-    multiplying warpgroups, 64 rows of C each. ``k_major_*``: contiguous along K. ``clipped`` boxes
-    are short: what is outside of A or B is not loaded as zeros, which takes longer than to read.
-    ``batch_*`` says, innermost first, whether an operand has a stride there."""
+    multiplying warpgroups, 64 rows of C each; blocks of a ``cluster`` follow each other along M.
+    ``k_major_*``: contiguous along K. ``clipped`` boxes are short: what is outside of A or B is
+    not loaded as zeros, which takes longer than to read. ``batch_*`` says, innermost first,
+    whether an operand has a stride there."""
 
     groups: int = 2
     columns: int = 128
     stages: int = 3
-    cluster: Cluster = ALONE
+    cluster: int = 1
     k_major_a: bool = True
     k_major_b: bool = True
     clipped: bool = False
@@ -93,8 +93,8 @@ class RingConfig:
 
     def builder(self, summary: str, others: int = 1) -> KernelBuilder:
         """The kernel's builder, with ``others`` warpgroups that do not multiply."""
-        return KernelBuilder(self.name, GROUP * (self.groups + others), arch=oldest_with("wgmma"),
-                             wide=self.wide, cluster=self.cluster.size, summary=summary)
+        return builder(self, GROUP * (self.groups + others), arch=oldest_with("wgmma"),
+                       cluster=self.cluster, summary=summary)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
@@ -103,12 +103,12 @@ class RingConfig:
 
     @property
     def whole(self) -> tuple[TmaBox, TmaBox]:
-        return self._boxes(ALONE)
+        return self._boxes(1)
 
-    def _boxes(self, cluster: Cluster) -> tuple[TmaBox, TmaBox]:
-        """The boxes of a block of a cluster."""
-        # A block's part has fewer rows, or less of K where lines of an MN-major operand cannot be
-        # dealt out evenly. Boxes that are to be clipped are short.
+    def _boxes(self, cluster: int) -> tuple[TmaBox, TmaBox]:
+        """The boxes of one of so many blocks that share B."""
+        # A block's part has fewer rows, or less of K where lines of an MN-major B cannot be dealt
+        # out evenly. Boxes that are to be clipped are short.
         element, depth = self.multiplied, self.depth
         most = (max(_CLIPPED_ROWS, depth),) if self.clipped else ()
 
@@ -122,8 +122,8 @@ class RingConfig:
                     tile[0], Layout(depth // parts, tile[1].stride)))
             return TmaBox(element, layout, *most)
 
-        return (box(self.rows, cluster.n, self.k_major[0]),
-                box(self.columns, cluster.m, self.k_major[1]))
+        return (box(self.rows, 1, self.k_major[0]),
+                box(self.columns, cluster, self.k_major[1]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,8 @@ class TmaConfig(RingConfig, EpilogueConfig):
         modes = batch_letters(self.batch_a, self.batch_b)
         written = f"{self.c.letter('mn')}{self.c.width}{self.staged[0] if self.staged else ''}"
         return (
-            f"{tile}_s{self.stages}{self.cluster.tag}_{major}{written}_{self.alpha[0]}{self.beta[0]}"
-            f"_b{modes}{'_wide' * self.wide}{f'_{self.triangle}' if self.triangle else ''}"
+            f"{tile}_s{self.stages}{f'_c{self.cluster}x1' if self.cluster > 1 else ''}_{major}"
+            f"{written}_{self.alpha[0]}{self.beta[0]}_b{modes}{'_wide' * self.wide}"
+            f"{f'_{self.triangle}' if self.triangle else ''}"
             f"{'_hermitian' * self.hermitian}{self.fused}"
         )

@@ -73,7 +73,7 @@ class TmaBlock:
         """Initialise the ring's and other barriers, and fetch tensor maps of A and B ahead."""
         k, config, self._tensors = self.k, self.config, tensors
         self.pipeline = Pipeline(k, config.stages, filled,
-                                 emptied or config.mma.groups * config.cluster.sharing)
+                                 emptied or config.mma.groups * config.cluster)
         with k.when(equal(k.thread, 0)):
             initialise(k, *self.pipeline.barriers, *others)
             for tensor in tensors:
@@ -112,12 +112,12 @@ class TmaBlock:
             # boxes outside of the operand are not loaded where all are short
             limit = extents[0] if config.clipped else None
             atom = TmaLoad(self._tensors[mode].map, box, self.pipeline.barrier(stage),
-                           place.receivers(mode), limit)
+                           place.receivers if mode else None, limit)
             for i, at in enumerate(step[mode]):
                 source = local_tile(whole, tiles[mode], ((of_c.m, of_c.n)[mode], *at,
                                                          *compress(of_c.batch, present)))
                 both = source, ring[..., stage.index * len(step[mode]) + i]
-                k.copy(atom, *(place.part(mode, box, x) for x in both))
+                k.copy(atom, *(place.part(box, x) if mode else x for x in both))
 
     def specialise(self, load: Callable[[], None], multiply: AbstractContextManager[Multiply],
                    finish: AbstractContextManager[Finish], loaders: str = "one thread",
@@ -158,7 +158,7 @@ class Multiplier:
 
     def __init__(self, block: TmaBlock, overlaps: bool = True):
         self._k, self._mma, self._pipeline = k, mma, pipeline = block.k, block.config.mma, block.pipeline
-        self._sharing = block.config.cluster.sharing
+        self._sharing = block.config.cluster
         (a, b), atom = block.rings, mma.atoms[0]
         element, depth = atom.element, block.config.depth
         self._stage = pipeline.state()

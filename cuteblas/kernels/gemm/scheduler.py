@@ -59,13 +59,12 @@ class Scheduler:
         block, blocks = k.block_index(), k.grid_size()
         self.block, self.blocks = block, blocks
         self.place = Place(k, cluster, block)
-        together = rows * cluster.m, columns * cluster.n
-        self._of_c = tiles_of_c(k, config.triangle, extents[:2], together)
+        self._of_c = tiles_of_c(k, config.triangle, extents[:2], (rows * cluster, columns))
         self.k_tiles = k.let("k_tiles", ceil_div(extents[2], config.depth // config.parts))
         self._in_matrix = k.let("tiles", self._of_c.tiles[0] * self._of_c.tiles[1])
         self._total = prod(batch, start=self._in_matrix)
-        self._first: IntLike = k.let("first", block // cluster.size)
-        self._step = k.let("step", blocks // cluster.size)
+        self._first: IntLike = k.let("first", block // cluster)
+        self._step = k.let("step", blocks // cluster)
         self._share: Share | None = None
         if divided is not None:
             self._share = Share(k, divided, self.k_tiles, block, blocks)
@@ -75,7 +74,7 @@ class Scheduler:
             self._first = k.let("first_whole", tiles + self._first)
 
     def _at(self, tile: IntLike) -> TileOfC:
-        k, cluster = self.k, self._cluster
+        k = self.k
         batch: Coord = ()
         if self._batch:
             batch = idx2crd(k.let("item", tile // self._in_matrix), self._batch)
@@ -83,7 +82,7 @@ class Scheduler:
         place = grouped_raster(k, tile, *self._of_c.tiles)
         batch = tuple(k.let(f"l{i}", c) for i, c in enumerate(batch))
         m, n, diagonal = self._of_c.at(*place)
-        return TileOfC(m * cluster.m + self.place.m, n * cluster.n + self.place.n, batch, diagonal)
+        return TileOfC(m * self._cluster + self.place.rank, n, batch, diagonal)
 
     @contextmanager
     def works(self) -> Iterator[Work]:

@@ -17,8 +17,8 @@ from ...codegen import Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
 from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, flatten, make_tensor, size
 from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
-from ..common import OperandAccess, Pair, fold_chains
-from .block import GemmBlock, GemmConfig, builder
+from ..common import OperandAccess, Pair, builder, fold_chains
+from .block import GemmBlock, GemmConfig
 from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
 

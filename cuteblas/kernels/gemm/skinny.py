@@ -46,7 +46,6 @@ from ..common import (
 )
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
-from .cluster import Cluster
 from .persistent import DEPTH, TmaConfig
 from .roles import Multiply, Step, Sums, TmaBlock, ring_of_tiles
 from .scheduler import Work
@@ -88,7 +87,7 @@ class SkinnyConfig(TmaConfig):
     def mma(self) -> WgmmaRegisterMma:                          # type: ignore[override]
         return WgmmaRegisterMma(self.columns, self.groups, self.k_major[0], _PLANE)
 
-    def _boxes(self, cluster: Cluster) -> tuple[TmaBox, TmaBox]:
+    def _boxes(self, cluster: int) -> tuple[TmaBox, TmaBox]:
         """TMA boxes of a stage of A and of B, of float32."""
         a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
                 for extent, major in zip((self.rows, self.columns), self.k_major, strict=True))

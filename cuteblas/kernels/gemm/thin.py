@@ -16,8 +16,8 @@ from ...codegen import CodegenError, CpAsync, Fma, GeneratedKernel, Guard, Vecto
 from ...codegen.pipeline import RingIndex
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout, make_tensor, select
 from ...layout.symbolic import IntLike, all_of, equal
-from ..common import WARP, Pair, butterfly
-from .block import GemmBlock, GemmConfig, builder
+from ..common import WARP, Pair, builder, butterfly
+from .block import GemmBlock, GemmConfig
 
 
 @dataclass(frozen=True)

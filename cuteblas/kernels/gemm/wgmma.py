@@ -59,7 +59,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     """Generate the kernel; the grid is a multiple of the cluster, of at most the tiles."""
     box_a, box_b = config.boxes
     mma, depth = config.mma, config.depth
-    if config.divided and config.cluster.size > 1:
+    if config.divided and config.cluster > 1:
         raise CodegenError("blocks that share the sums of tiles cannot form clusters")
     if config.divided and config.digits > 1:
         raise CodegenError("blocks cannot share sums of digits")

@@ -32,6 +32,7 @@ from ..common import (
     ELEMENTS,
     WARP,
     Pair,
+    builder,
     existing,
     numbers_of,
     operand,
@@ -129,12 +130,11 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     planes = planes_of(element)
     few = config.wide or planes > 1 or any(x.batch_modes or (not x.k_major and x.x.width == 1)
                                            for x in config.operands)
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         THREADS,
         arch=SIGNED_BYTES.arch,
         min_blocks=2 if few else 3,
-        wide=config.wide,
         summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
         f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K"
     )

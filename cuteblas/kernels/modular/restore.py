@@ -32,6 +32,7 @@ from ..common import (
     OperandAccess,
     Pair,
     batch_letters,
+    builder,
     existing,
     operand,
     part_of_tile,
@@ -103,12 +104,11 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     element, planes = config.output, planes_of(config.output)
     little = planes == 1 and not (config.wide or config.symmetric or config.epilogue
                                   or config.batch_a)
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         _THREADS,
         arch=UNSIGNED_BYTES.arch,
         min_blocks=3 if little else 2,
-        wide=config.wide,
         summary=f"C = alpha * product + beta * C from {planes} planes of residues for each modulus to {element}"
     )
     (C,) = k.tensors(operand("C", "mn", element, config.c, written=True), modes="mn",

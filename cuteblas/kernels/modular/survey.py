@@ -35,6 +35,7 @@ from ..common import (
     DynamicPair,
     OperandAccess,
     Pair,
+    builder,
     butterfly,
     existing,
     numbers_of,
@@ -69,6 +70,7 @@ THREADS, ROWS = 256, 32
 """Threads of a block, and rows of one of ``modular_choice``."""
 
 _LOWEST = 4096
+_UNROLL = 4                         # vectors that a thread asks for at a time
 
 
 class _Partial(NamedTuple):
@@ -112,9 +114,9 @@ class ModularOperand:
 
 @dataclass(frozen=True)
 class SurveyOperand(ModularOperand):
-    """How ``modular_survey`` reads an operand: ``steps`` times, ``unroll`` vectors at a time."""
+    """How ``modular_survey`` reads an operand: a few vectors at a time, at most ``steps`` times,
+    so that the last blocks end together."""
 
-    unroll: int = 4
     steps: int = 8
 
     @property
@@ -129,14 +131,14 @@ class SurveyOperand(ModularOperand):
     def tile(self) -> Pair:
         """Rows of a block, and elements along K that it reads at a time."""
         rows, depth = self.reader.tile
-        return rows, depth * self.unroll
+        return rows, depth * _UNROLL
 
     def blocks(self, rows: int, depth: int) -> Pair:
         return -(-rows // self.tile[0]), -(-depth // (self.tile[1] * self.steps))
 
     @property
     def tag(self) -> str:
-        return f"{self.access}_{self.unroll}x{self.steps}_b{self.batch_modes}"
+        return f"{self.access}_{_UNROLL}x{self.steps}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,8 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     """Generate ``modular_survey``, of which ``blocks_A`` blocks read A. X is an operand; T, S and
     E have sums of magnitudes and squares, and lowest bits: rows, then parts of K. In ``words``
     nobody has arrived."""
-    k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
-                      summary="Norms of rows and their lowest bits, part by part of K")
+    k = builder(config, THREADS, min_blocks=3,
+                summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
     of_a, of_b = (
         (side, x, k.tensors(operand(f"X{side}", "mk", x.element, x.x), modes="mk",
@@ -203,13 +205,13 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     return k.build()
 
 
-def _partials(k: KernelBuilder, side: str, const: bool = True) -> list[Pointer]:
-    return [k.pointer(f"{each.letter}{side}", each.element, const=const, alignment=8)
-            for each in _PARTIALS]
+def _partials(k: KernelBuilder, side: str, const: bool = True) -> dict[_Partial, Pointer]:
+    return {each: k.pointer(f"{each.letter}{side}", each.element, const=const, alignment=8)
+            for each in _PARTIALS}
 
 
 def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
-            partials: list[Pointer], block: IntLike) -> None:
+            partials: dict[_Partial, Pointer], block: IntLike) -> None:
     reader, (rows, depth), width = config.reader, config.tile, config.x.width
     M, K = k.extent(f"m{side}"), k.extent(f"k{side}")
     tiles, chunks = k.let("tiles", ceil_div(M, rows)), k.let("chunks",
@@ -225,17 +227,17 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     tXgX = k.pin("tXgX", mine(x.at(item if x.batch else 0)))
     exists = existing(k, "tXcX", mine, (M, K))
     values = config.reader.values
-    read = k.registers("tXrX", config.element, (prod(values), 1, config.unroll))
+    read = k.registers("tXrX", config.element, (prod(values), 1, _UNROLL))
     own = _totals(k, values[0])
     with k.loop("step", config.steps) as step:
         k.copy(Vector(width), tXgX[..., step], read, guard=exists[..., step])
-        with k.loops((prod(values), 1, config.unroll)) as (v, i, j):
+        with k.loops((prod(values), 1, _UNROLL)) as (v, i, j):
             numbers = numbers_of(read(v, i, j), config.element)
             function = "add_element" if len(numbers) == 1 else "add_complex_element"
-            k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own))
+            k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own.values()))
     k.let_next_launch_begin()
     if config.k_major:
-        for total, each in zip(own, _PARTIALS, strict=True):
+        for each, total in own.items():
             k.fold_lanes(total(0), each.combine, butterfly(WARP))
     # Rows of all matrices one after the other, part after part.
     if config.k_major:
@@ -244,32 +246,33 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
         row, mine_alone = k.let("row", tile * rows + k.thread), k.thread < rows
         _add_up(k, own, rows)
     with k.when(all_of(row < M, mine_alone)):
-        for pointer, total in zip(partials, own, strict=True):
-            gP = make_tensor(pointer, (M, prod(x.batch, start=1), chunks))
+        for each, total in own.items():
+            gP = make_tensor(partials[each], (M, prod(x.batch, start=1), chunks))
             k.copy(ELEMENTS, total(0), gP(row, item, chunk))
 
 
-def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
-    own = [k.registers(each.name, each.element, rows) for each in _PARTIALS]
-    for total, each in zip(own, _PARTIALS, strict=True):
+def _totals(k: KernelBuilder, rows: int) -> dict[_Partial, Tensor]:
+    own = {each: k.registers(each.name, each.element, rows) for each in _PARTIALS}
+    for each, total in own.items():
         k.fill(total, each.start)
     return own
 
 
-def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
+def _add_up(k: KernelBuilder, own: dict[_Partial, Tensor], rows: int) -> None:
     """Add up the parts of K that warps have, by a thread for each row of the block."""
     k.comment("Warps have parts of K: a thread for each row adds them up")
     warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
-        found = [(k.shared(f"s_{each.letter}", each.element, (rows, warps)),
-                  k.registers(f"of_{each.letter}", each.element, warps))
-                 for each in _PARTIALS]
-        for (shared, _parts), total in zip(found, own, strict=True):
+        found = {each: (k.shared(f"s_{each.letter}", each.element, (rows, warps)),
+                        k.registers(f"of_{each.letter}", each.element, warps))
+                 for each in _PARTIALS}
+        for each, total in own.items():
             with k.each(values) as v:
-                k.store(shared(k.thread % WARP * values + v, k.thread // WARP), total(v))
+                k.store(found[each][0](k.thread % WARP * values + v, k.thread // WARP), total(v))
         k.barrier()
         with k.when(k.thread < rows):
-            for (shared, parts), total, each in zip(found, own, _PARTIALS, strict=True):
+            for each, (shared, parts) in found.items():
+                total = own[each]
                 k.copy(ELEMENTS, shared[k.thread, _], parts)
                 k.assign(total(0), parts(0))
                 for warp in range(1, warps):
@@ -328,7 +331,7 @@ def choice(wide: bool = False) -> GeneratedKernel:
 class _Surveyed:
     """What ``modular_survey`` leaves of an operand's rows in parts, and where their sums go."""
 
-    partials: list[Pointer]
+    partials: dict[_Partial, Pointer]
     squares: Pointer
     lowest: Pointer
     rows: IntLike
@@ -340,15 +343,15 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
     with (k.when(row < side.rows), k.loop("part", side.parts, start=k.thread // WARP,
                                           step=THREADS // WARP, unroll=False) as part):
-        found = [k.registers(f"found_{each.letter}", each.element, 1)
-                 for each in _PARTIALS]
-        for pointer, fragment in zip(side.partials, found, strict=True):
-            k.copy(ELEMENTS, make_tensor(pointer, (side.rows, side.parts))(row, part),
+        found = {each: k.registers(f"found_{each.letter}", each.element, 1)
+                 for each in _PARTIALS}
+        for each, fragment in found.items():
+            k.copy(ELEMENTS, make_tensor(side.partials[each], (side.rows, side.parts))(row, part),
                    fragment(0))
-        for total, fragment, each in zip(own, found, _PARTIALS, strict=True):
-            k.fold(total, fragment, each.combine)
+        for each, fragment in found.items():
+            k.fold(own[each], fragment, each.combine)
     _add_up(k, own, ROWS)
-    sums, squares, lowest = (total(0) for total in own)
+    sums, squares, lowest = (total(0) for total in own.values())
     with k.when(all_of(k.thread < WARP, row < side.rows)):
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
         k.store(side.squares[row], squares)

@@ -13,7 +13,6 @@ from ..._dtypes import dtype
 from ...codegen import (
     CodegenError,
     GeneratedKernel,
-    KernelBuilder,
     TensorParam,
     TiledCopy,
     Value,
@@ -27,6 +26,7 @@ from ..common import (
     WARP,
     OperandAccess,
     Pair,
+    builder,
     butterfly,
     coordinates,
     existing,
@@ -116,10 +116,9 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     accumulator = config.accumulator
     accesses = {"X": config.x} | ({"Y": config.y} if config.y else {})
     what = f"sum of {'conj(X[i, j])' if config.x.conj else 'X[i, j]'} Y[i, j]" if config.y else f"{config.op} of X[i, j]"
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         ti * tj,
-        wide=config.wide,
         summary=f"R[i] = {what} over j: {config.element} in {accumulator} to {config.output}, "
         f"tile {config.tile}\n"
         f"threads {reader.threads}, each {reader.values} elements at a time"

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from ..._dtypes import dtype
-from ...codegen import GeneratedKernel, KernelBuilder, by_coordinate
+from ...codegen import GeneratedKernel, by_coordinate
 from ...layout import Layout, _, local_tile, make_tensor, product
 from ...layout.symbolic import IntLike
 from ..common import (
     ELEMENTS,
     OperandAccess,
     Pair,
+    builder,
     existing,
     fold_chains,
     fold_halves,
@@ -64,11 +65,10 @@ class ReduceConfig(EpilogueConfig):
 @cache
 def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     """Generate the kernel; W holds slices (M, N, batch, slice), M fastest, slices slowest."""
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         _THREADS,
         min_blocks=2,
-        wide=config.wide,
         summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
         "slices added in a fixed order"
     )

@@ -55,6 +55,7 @@ from ..common import (
     WARP,
     OperandAccess,
     Pair,
+    builder,
     butterfly,
     clear,
     existing,
@@ -67,6 +68,9 @@ from ..common import (
 )
 from ..guard import gate_tag
 from .condition import RECORD
+
+UNROLL = 4
+"""Runs that a thread splits in a step: 16 real numbers."""
 
 _WORD = 4                           # bytes
 _FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
@@ -101,9 +105,9 @@ FORMATS = {"fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), 
 @dataclass(frozen=True)
 class SplitOperand:
     """How one operand (rows, K) is split. ``threads`` are along (rows, K); a ``run`` of neighbours
-    is split and written together. ``doubled``: a complex row is two rows of planes. A thread
-    splits ``unroll`` runs a step; ``slots`` steps are in shared memory at once. If a step is all
-    of K, it stays in registers: 0 slots, or 1 if whole runs cannot be read. Blocks of a
+    is split and written together, :data:`UNROLL` runs of a thread in a step. ``doubled``: a
+    complex row is two rows of planes. ``slots`` steps are in shared memory at once. If a step is
+    all of K, it stays in registers: 0 slots, or 1 if whole runs cannot be read. Blocks of a
     ``cluster`` share rows, each with every so many-th step."""
 
     x: OperandAccess
@@ -112,7 +116,6 @@ class SplitOperand:
     batch_modes: int = 0
     element: str = "float32"
     doubled: bool = False
-    unroll: int = 4
     slots: int = 0
     cluster: int = 1
 
@@ -173,7 +176,7 @@ class SplitOperand:
     def tile(self) -> Pair:
         """Rows of a block, and elements along K that it splits in one step."""
         (ti, tj), (vi, vj) = self.threads, self.values
-        return ti * vi, tj * vj * self.unroll
+        return ti * vi, tj * vj * UNROLL
 
     @property
     def reader(self) -> TiledCopy:
@@ -228,7 +231,7 @@ class SplitOperand:
     @property
     def tag(self) -> str:
         kind = "" if self.parts == 1 else dtype(self.element).tag
-        shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
+        shape = "x".join(map(str, (*self.threads, self.run, UNROLL)))
         return (f"{kind}{'d' * self.doubled}{'j' * self.x.conj}{self.x.letter('mk')}{self.x.width}"
                 f"_{shape}_{f's{self.slots}' if self.slots else 'o'}"
                 f"{f'_c{self.cluster}' if self.cluster > 1 else ''}_b{self.batch_modes}")
@@ -281,12 +284,11 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     :attr:`SplitConfig.sides`. X is an operand, P its planes, R the exponents of rows, S the
     records of blocks or clusters. The words at ``flags`` are set to zero."""
     form = FORMATS[config.format]
-    k = KernelBuilder(
-        config.name,
+    k = builder(
+        config,
         prod(config.a.threads),
         arch=oldest_with("clusters"),
         min_blocks=config.min_blocks,
-        wide=config.wide,
         cluster=config.cluster,
         summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})"
     )
@@ -367,7 +369,7 @@ class _Operand:
         tXgX = k.pin("tXgX", brought(self._x.at(item)))
         exists = existing(k, "tXcX", mine, (M, K))
         there = existing(k, "tBcX", brought, (M, K)) if config.exchanged else exists
-        read = k.registers("tXrX", config.element, (vi * vj, 1, config.unroll))
+        read = k.registers("tXrX", config.element, (vi * vj, 1, UNROLL))
         mine_alone = Layout((vi, 1, 1))
 
         # where the row of a value stands in what is kept of rows
@@ -385,7 +387,7 @@ class _Operand:
                 arrivals.meet()
             k.comment("The largest magnitudes of the rows")
             (top,) = fold.registers(0)
-            with strip.steps(), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+            with strip.steps(), k.loops((vi * vj, 1, UNROLL)) as (v, i, j):
                 for part in numbers(read(v, i, j)):
                     k.do("largest_magnitude", part, top(*of_row(v)))
             fold.to_all(top)
@@ -437,14 +439,14 @@ class _Operand:
             with strip.steps(again=True) as step:
                 # Few rows are so small that it takes two factors. Neither rounds: what is between
                 # is no larger than the result.
-                with k.when(far), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+                with k.when(far), k.loops((vi * vj, 1, UNROLL)) as (v, i, j):
                     x = read(v, i, j)
                     for number in numbers_of(x, config.element):
                         k.assign(number, k.call("scaled", number, again(*of_row(v))))
                 now = {at: k.pin(f"tXg{name}_step", targets[at][..., step], settled=True)
                        for at, name in names.items()}
                 room = _of_step(k, "room", writable, step)
-                with k.loop("j", config.unroll, unroll=True) as j:
+                with k.loop("j", UNROLL, unroll=True) as j:
                     here = exists[..., j, step]
                     if self._s:
                         least = k.declare("least", "float32", narrow)
@@ -732,7 +734,7 @@ class _Strip:
     def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, rank: IntLike,
                  source: Tensor, exists: Guard, fragment: Tensor):
         self._k, self._slots, self._run, self._width = k, config.slots, config.run, config.x.width
-        self._exchanged, self._unroll = config.exchanged, config.unroll
+        self._exchanged = config.exchanged
         self._source, self._exists, self._fragment = source, exists, fragment
         if not self._slots:
             k.copy(Vector(self._width), source[..., 0], fragment, guard=exists[..., 0])
@@ -762,7 +764,7 @@ class _Strip:
             source = k.pin("tXgX_step", self._source[..., step])
             target = k.pin("tXsX_step", self._target[..., position % self._slots])
             exists = _of_step(k, "behind", self._exists, step)
-            with k.loop("j", self._unroll, unroll=True) as j:
+            with k.loop("j", UNROLL, unroll=True) as j:
                 k.copy(CpAsync(self._width), k.pin("tXgX_run", source[..., j]), target[..., j],
                        guard=exists[..., j])
         k.commit()

@@ -407,7 +407,7 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
     # All indices of batch modes between I and J in the target have a strip, then of one tile,
     # before the next one begins: so rows of the target are written in order through all of them.
     inner = sum(m.dst < mode_j.dst for m in others)
-    config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, True, rowwise,
+    config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, rowwise,
                              len(others), group=1 if inner else tiling.group, inner=inner,
                              min_blocks=tiling.min_blocks, cut=cut)
     if ragged:
@@ -555,7 +555,7 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
     # Elements of 2 bytes move one by one there: a thread has those of two tiles in registers.
     side = min(tiling.tile[0], 64) if word == 2 else tiling.tile[0]
     config = TransposeConfig(item, word, load, store, (side, side),
-                             512 if word == 1 else tiling.threads, unit, unit, len(batch),
+                             512 if word == 1 else tiling.threads, unit, len(batch),
                              is_wide([*(replace(m, extent=n + 2 * side) for m in modes[:2]),
                                       *batch]),
                              tiling.group,

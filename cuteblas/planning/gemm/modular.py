@@ -74,8 +74,6 @@ _MOST_BATCH_MODES = 2  # a tensor map has five modes: rows, K, planes and these
 _WORDS = 1             # of the verdict
 _LEAST_COSINE = 0.125  # of the angles of rows of A and B together, for 14 moduli; twice as much for
                        # complex numbers
-_UNROLL = 4
-_STEPS = 8                           # that a block reads, at most: the last ones end together
 _LEAST_BLOCKS = 256                  # that read an operand, if there are as many
 _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and stages
 
@@ -122,8 +120,7 @@ class _Surveyed:
 
     @classmethod
     def within(cls, workspace: Workspace, side: Side) -> _Surveyed:
-        read = SurveyOperand(replace(side.access, conj=False), side.operand.dtype, len(side.modes),
-                             _UNROLL, _STEPS)
+        read = SurveyOperand(replace(side.access, conj=False), side.operand.dtype, len(side.modes))
         fewest = _LEAST_BLOCKS / prod(side.extents)
         while read.steps > 1 and prod(read.blocks(side.rows, side.k)) < fewest:
             read = replace(read, steps=read.steps // 2)

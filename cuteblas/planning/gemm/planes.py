@@ -13,7 +13,7 @@ from ...codegen.signature import View
 from ...codegen.tma import TmaBox
 from ...kernels.common import parts_of
 from ...kernels.split.condition import RECORD
-from ...kernels.split.planes import SplitFormat, SplitOperand
+from ...kernels.split.planes import UNROLL, SplitFormat, SplitOperand
 from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pitch, sides
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints
@@ -25,7 +25,6 @@ _ALONG = ((512, 2), (512, 1))  # threads of a block that splits rows, and blocks
                                # multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows across K
 _CLUSTERS = (1, 2, 4, 8)  # blocks that share rows across K
-_NUMBERS = 16             # real numbers that a thread splits at a time
 _AGAIN = 0.3              # of long rows, the part that may be read twice so that two blocks share a
                           # multiprocessor
 _RESERVED = 1 << 10       # bytes of shared memory that the driver takes of each block's
@@ -121,10 +120,9 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
     # Short rows stay in registers if they may, through shared memory where they cannot be read as
     # whole runs. Others are in shared memory, at most ``limit`` bytes of a block.
     run, item = operand.run, dtype(operand.element).bytes
-    operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
     if not operand.k_major:
         return _across(operand, rows, k, threads, limit, clusters)
-    along = _largest_power(threads * operand.unroll * run // k)
+    along = _largest_power(threads * UNROLL * run // k)
     if short and along >= 1:
         along = min(along, _MOST_ROWS)
         return replace(operand, threads=(along, threads // along), slots=int(operand.x.width < run))

@@ -10,7 +10,6 @@ from typing import Any
 from ..._dtypes import dtype
 from ...kernels.common import GROUP
 from ...kernels.gemm.clear_words import clear_words
-from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.persistent import DEPTH, depth_of
 from ...kernels.gemm.staged import StagedC
@@ -111,12 +110,13 @@ def _products(p: GemmProblem) -> int:
 
 @dataclass(frozen=True)
 class WgmmaTile:
-    """A tile of C, 64 rows for each of ``groups``, in a cluster, with ``stages`` of K."""
+    """A tile of C, 64 rows for each of ``groups``, with ``stages`` of K; blocks of a ``cluster``
+    follow each other along M."""
 
     groups: int
     columns: int
     stages: int
-    cluster: Cluster = ALONE
+    cluster: int = 1
 
     def clusters(self, p: GemmProblem) -> int:
         """Clusters that cover C, or a triangle of it."""
@@ -124,16 +124,15 @@ class WgmmaTile:
 
     @property
     def extents(self) -> Pair:
-        return 64 * self.groups * self.cluster.m, self.columns * self.cluster.n
+        return 64 * self.groups * self.cluster, self.columns
 
     def described(self, depth: int) -> str:
         """The tile with that much of K in a stage, in words."""
         shape = f"tile {64 * self.groups}x{self.columns}x{depth}, {self.stages} stages"
-        return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks"
-                        if self.cluster.size > 1 else "")
+        return shape + (f", clusters of {self.cluster} x 1 blocks" if self.cluster > 1 else "")
 
 
-_PAIR = Cluster(2, 1)                # blocks that share a tile of B, which is the wider one
+_PAIR = 2                # blocks that share a tile of B, which is the wider one
 
 TILES = (WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(3, 192, 3), WgmmaTile(2, 256, 4),
          WgmmaTile(2, 256, 4, _PAIR), WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4),
@@ -169,7 +168,7 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[WgmmaTile]]:
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     """The tiles that fit; of a triangle, those of which two at most are a square."""
-    fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
+    fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR
     if p.digits > _BYTES_OF_SUMS and p.k > MOST_PARKED:
         tiles = list(TILES_OF_TWO_WORDS)
     elif _across_sectors(p):
@@ -177,14 +176,14 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     else:                     # pairs of tf32 save too little energy, and with bytes they are slower
         pairs = p.precision != "tf32" and not is_exact(p)
         tiles = [tile for tile in TILES
-                 if tile.cluster == ALONE or (pairs and tile.clusters(p) >= fewest)]
+                 if tile.cluster == 1 or (pairs and tile.clusters(p) >= fewest)]
     return [tile for tile in tiles if not p.triangle or max(tile.extents) % min(tile.extents) == 0]
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, slices: int = 1,
             divided: int = 0) -> Choice[WgmmaTile]:
     """A tiling and what it does."""
-    chunk, size, outputs = p.k // slices, tile.cluster.size, p.outputs
+    chunk, size, outputs = p.k // slices, tile.cluster, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
     clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, p.sum_bytes)
     of_c = sums if slices > 1 else max(_BYTES_OF_SUMS, p.c.item)
@@ -237,7 +236,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Ch
     # tiles has registers for.
     tiles, depth = tile.clusters(p), -(-p.k // depth_of(_element(p)))
     apart = tiles > device.multiprocessors and _across_sectors(p)
-    if tile.cluster.size > 1 or p.digits > 1 or apart or _narrow(p, tile):
+    if tile.cluster > 1 or p.digits > 1 or apart or _narrow(p, tile):
         return
     nbytes = sum(divided_bytes(tile.groups, tile.columns, device))
     if max(tiles * depth, output_span(p)) >= NARROW_SPAN or nbytes > most_workspace(device):
@@ -308,8 +307,8 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
         2 * tile.groups * StagedC.box_of(p.c.dtype, tile.columns).nbytes if config.staged else 0)
     tile = replace(tile, stages=max(1, min(tile.stages, room // (_LINE * sum(config.mma.tile)))))
     config = replace(config, clipped=_clipped(p, config), stages=tile.stages)
-    clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
-    blocks = min(clusters, most) * tile.cluster.size
+    clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster
+    blocks = min(clusters, most) * tile.cluster
     values: dict[str, Any] = {"C": staged_view(p, output, config.columns)}
     for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
         values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
@@ -326,7 +325,7 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     multiply = bind(gemm_wgmma, config, p, blocks, **values)
     described = tile.described(depth_of(config.element))
     reason = (
-        f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
+        f"{_numbers(p)}; {described}: {clusters * tile.cluster} tiles on "
         f"{device.multiprocessors} multiprocessors{divided}; C is written "
         + ("by TMA" if unstaged is None else f"by threads: {unstaged}")
         + of_triangle(p)
