@@ -32,7 +32,7 @@ def random_elements(
     return (x + 1j * rng.standard_normal(count) if kind == "c" else x).astype(dtype)
 
 
-def array_at(xp: Any, place: Memory, base: Any = None, seed: int = 0,
+def random_array_at(xp: Any, place: Memory, base: Any = None, seed: int = 0,
              below: int | None = None) -> Any:
     """An array with random elements, in the memory of another one if it fits there."""
     low, high = place.span
@@ -50,4 +50,4 @@ def array_at(xp: Any, place: Memory, base: Any = None, seed: int = 0,
 def random_array(xp: Any, extents: tuple[int, ...], dtype: str, seed: int = 0, order: str = "C",
                  below: int | None = None) -> Any:
     """A gapless array with random elements, the last two axes in C or F order."""
-    return array_at(xp, new_matrices(extents, dtype_named(dtype), order), None, seed, below)
+    return random_array_at(xp, new_matrices(extents, dtype_named(dtype), order), None, seed, below)

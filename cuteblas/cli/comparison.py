@@ -21,7 +21,7 @@ from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
 from ..functions import reset_stats, stats
 from ..planning.floors import duration
-from .arrays import ADDRESS_BYTES, array_at
+from .arrays import ADDRESS_BYTES, random_array_at
 from .machines import Gpu, Host, medians
 
 _BELOW = 100                            # random integers: NumPy's products depend on their size
@@ -205,7 +205,7 @@ def frozen(x: Any, addresses: list[int]) -> Any:
 def made(machine: Any, x: Any, arrays: list[Any]) -> Any:
     if isinstance(x, _Array):
         base = None if x.same is None else arrays[x.same].base
-        arrays.append(array_at(machine.rival, x.memory, base, below=_BELOW))
+        arrays.append(random_array_at(machine.rival, x.memory, base, below=_BELOW))
         return arrays[-1]
     return x[0](made(machine, each, arrays) for each in x[1:]) if isinstance(x, tuple) else x
 

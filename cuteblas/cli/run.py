@@ -107,7 +107,7 @@ def run(options: Namespace) -> int:
 
 # -- programs as Python runs them ------------------------------------------------------------------
 class _NoProgram(CommandError):
-    """There is no code to run."""
+    """The program's code is missing."""
 
     def __init__(self, message: object):
         super().__init__(message, 1)

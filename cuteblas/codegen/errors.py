@@ -1,3 +1,5 @@
+"""Errors of the generator."""
+
 __all__ = ["CodegenError"]
 
 

@@ -1,4 +1,4 @@
-"""What a kernel is given: tensors are declared once, and a plan's values find parameters by name.
+"""A kernel's parameters: tensors are declared once, and a plan's values find parameters by name.
 
 A :class:`TensorParam` declares the parameters of its layout; the kernel's :class:`Signature` puts
 a plan's values into their order. What is missing or unknown is an error in planning.

@@ -1,3 +1,5 @@
+"""Whole plans in the emulator."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,5 @@
+"""The generated kernels in the emulator, on NumPy arrays."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -48,7 +48,8 @@ _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA starts: the start costs idle processors."""
 
 _SHORT = 0.05
-"""Seconds: CUDA's start does not take processors from a call that takes less."""
+"""Seconds that the GPU would save one call, below which the call comes before CUDA's start: both
+use all processors."""
 
 _START = 0.6
 """Seconds after which CUDA should have started, on any machine."""
@@ -56,7 +57,7 @@ _START = 0.6
 
 @dataclass(frozen=True)
 class Work:
-    """What a call costs: ``products`` (0 for a copy), bytes ``up`` and ``down``, ``kept`` on the
+    """The cost of a call: ``products`` (0 for a copy), bytes ``up`` and ``down``, ``kept`` on the
     GPU, and ``hashed`` first. NumPy computes half of a ``symmetric`` product. ``again`` has the
     work of a call like it whose large operands were there."""
 
@@ -413,7 +414,7 @@ def _starts(gain: float) -> bool:
     """Whether CUDA starts, or did, at the seconds that this and earlier calls would save."""
     global _saved
     _saved += gain
-    if _starting is None and _saved >= _GAIN and gain >= _SHORT:
+    if gain >= _SHORT:
         _begin_to_start()
     return _starting is not None
 

@@ -1,3 +1,5 @@
+"""Algorithms and kernels by name in calls: ``precision=`` and ``variant=``."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,3 +1,5 @@
+"""``matmul`` with an epilogue: NumPy's rules for the product, and kernels or NumPy for both."""
+
 from __future__ import annotations
 
 from bisect import bisect_left

@@ -100,7 +100,7 @@ _LARGE = 1 << 24                        # elements
 
 def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
                     arguments: ByName = NOTHING, ufunc: Any = np.matmul) -> Product:
-    """What a ufunc of NumPy (``matmul``, ``vecdot``, ``matvec`` or ``vecmat``) would compute."""
+    """The product of NumPy's ``matmul``, ``vecdot``, ``matvec`` or ``vecmat``."""
     dtype = _resolve_dtype(x1, x2, out, arguments, ufunc)
     _check_shapes(x1, x2, out, arguments, ufunc)
 

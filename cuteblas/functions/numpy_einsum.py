@@ -62,7 +62,7 @@ def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
 @dataclass(frozen=True)
 class _Pair:
     """A product of two tensors as a stack of products of matrices. ``positions`` are in the list
-    of what is left; ``swapped`` if the second is the left factor. ``sums`` come first, over axes
+    of tensors left; ``swapped`` if the second is the left factor. ``sums`` come first, over axes
     that nothing else has; ``loop`` takes over where these overflow and the products would not.
     ``axes`` are in the order stack, rows, columns; ``groups`` say how many axes of the result each
     one stands for."""
@@ -135,8 +135,8 @@ _Step = _Loop | _Pair
 
 @dataclass(frozen=True)
 class Program:
-    """What a call of ``einsum`` does with NumPy arrays. Each of ``steps`` puts its result at the
-    end of the list of what is left; without steps an index is empty and the result zero. ``shown``
+    """The steps of a call of ``einsum`` on NumPy arrays. Each of ``steps`` puts its result at the
+    end of the list of tensors left; without steps an index is empty and the result zero. ``shown``
     is the last product's shape with 1 for indices that no operand has; ``written`` says how it is
     written at once."""
 

@@ -1,3 +1,5 @@
+"""The exception of the layout algebra."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""The architecture that a kernel is compiled for."""
+
 from __future__ import annotations
 
 from ..codegen.architectures import number_of

@@ -1,3 +1,5 @@
+"""The folder of configuration files."""
+
 from __future__ import annotations
 
 import re

@@ -14,7 +14,7 @@ import pytest
 import cuteblas
 from cuteblas.array import numpy_hooks
 from cuteblas.array.numpy_loops import why_unavailable
-from cuteblas.cli.arrays import array_at
+from cuteblas.cli.arrays import random_array_at
 from cuteblas.cli.comparison import NumpyCalls, frozen, made
 from cuteblas.cli.machines import Host
 from cuteblas.cli.run import report_on_numpy
@@ -86,11 +86,11 @@ def test_arrays_are_made_again_as_they_were():
     for layout in LAYOUTS:
         for dtype in ("f4", "i2", "?", "c16", "i1"):
             x = laid_out((3, 4, 5), dtype, layout)
-            again = array_at(np, frozen(x, []).memory)
+            again = random_array_at(np, frozen(x, []).memory)
             assert (again.shape, again.strides, again.dtype) == (x.shape, x.strides, x.dtype)
             assert again.__array_interface__["data"][0] % 16 == x.__array_interface__["data"][0] % 16
             assert len(np.unique(again)) > 1
-    assert array_at(np, frozen(np.ones((0, 4)), []).memory).shape == (0, 4)
+    assert random_array_at(np, frozen(np.ones((0, 4)), []).memory).shape == (0, 4)
     x, arrays = np.ones((30, 20), "f4"), []
     again = made(Host(), frozen((x.T, x, [x, 3], "ij", np.ones(2)), []), arrays)
     assert np.shares_memory(again[0], again[1]) and again[2][0].base is again[1].base and again[2][1:] == [3] and again[3] == "ij"

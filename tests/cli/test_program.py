@@ -285,7 +285,7 @@ def test_times_are_compared_by_kind_of_call(on_the_host, monkeypatch, capsys):
 
 
 def test_arrays_are_made_again_as_they_were(on_the_host):
-    from cuteblas.cli.arrays import array_at
+    from cuteblas.cli.arrays import random_array_at
     from cuteblas.cli.comparison import described, frozen
 
     from ..functions.arrays import LAYOUTS, laid_out
@@ -295,13 +295,13 @@ def test_arrays_are_made_again_as_they_were(on_the_host):
     for layout in LAYOUTS:
         for dtype in ("f4", "i2", "?", "c16", "i1"):
             x = on_gpu(laid_out((3, 4, 5), dtype, layout))
-            again = array_at(cupy, frozen(x, []).memory)
+            again = random_array_at(cupy, frozen(x, []).memory)
             assert (again.shape, again.strides, again.dtype,
                     again.data.ptr % 16) == (x.shape, x.strides, x.dtype, x.data.ptr % 16)
             if layout == "C":
                 assert len(np.unique(on_host(again))) > 1 and described(frozen(x, []).memory) == f"{x.dtype} 3x4x5"
     assert described(frozen(on_gpu(np.ones((3, 4)).T), []).memory) == "float64 4x3 F"
-    assert array_at(cupy, frozen(on_gpu(np.ones((0, 4))), []).memory).shape == (0, 4)
+    assert random_array_at(cupy, frozen(on_gpu(np.ones((0, 4))), []).memory).shape == (0, 4)
 
 
 def test_what_cannot_be_timed_is_counted(on_the_host):

@@ -1,3 +1,5 @@
+"""Fourier transforms of the Array API standard."""
+
 from typing import TYPE_CHECKING, Any
 
 from .generation import generated

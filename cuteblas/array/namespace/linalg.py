@@ -1,3 +1,5 @@
+"""Linear algebra of the Array API standard."""
+
 from typing import TYPE_CHECKING, Any
 
 from .generation import generated

@@ -1,4 +1,4 @@
-"""What a function reads besides its arguments; its trace holds only while all of that is
+"""The values that a function reads besides its arguments; its trace holds only while they are
 unchanged.
 
 Values that cannot change in themselves are compared by identity at every place that the function

@@ -33,7 +33,7 @@ _RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
 
 
 class TraceKey(NamedTuple):
-    """What a trace depends on besides the function: types, and what is known of the scalars."""
+    """The types, and facts about the scalars, on which a trace depends besides the function."""
 
     accumulator: str
     output: str | None
@@ -46,7 +46,7 @@ class TraceKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What a function computes from operands of certain types. ``reductions`` has (name,
+    """The values of a function for operands of certain types. ``reductions`` has (name,
     operation, axis, source, type); ``hidden`` matrices exist only to be reduced; ``unused``
     operands leave no trace but must fit."""
 
@@ -220,7 +220,7 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
 
 def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node,
                auxiliary: ByName) -> Trace:
-    """The trace of what a function returned: types, and memory for what is reduced."""
+    """The trace of a function's result: types, and memory for reductions."""
     given = dict(key.outputs)
 
     def type_of_array(name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:
