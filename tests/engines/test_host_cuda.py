@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import sleep
@@ -528,7 +529,7 @@ def not_started(monkeypatch):
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     monkeypatch.setattr(placement, "_possible", lambda: True)
     for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False,
-                        "_saved": 0.0, "use_cuda": lambda: None}.items():
+                        "_missed": defaultdict(float), "use_cuda": lambda: None}.items():
         monkeypatch.setattr(placement, name, value)
     monkeypatch.setattr(background, "later", later)
     monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
@@ -547,13 +548,36 @@ def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
     assert {placement._stays(large, ()) for _ in range(3)} == {"CUDA is being started"}
     assert "CUDA is being started" in placement.where_it_runs(large, "a card")
     (job,) = not_started
-    assert np.allclose(job.offered, [gains[1]] * 3, rtol=1e-9)      # for which they wait at most
+    waits = 3 * gains[0] + gains[1] * np.arange(1, 4)       # at most: what calls miss, and missed
+    assert np.allclose(job.offered, waits, rtol=1e-9)
     tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
     assert placement._stays(tiny, ())
     job.end()
     assert placement._stays(large, ()) == "there is no GPU"
     monkeypatch.setattr(placement, "_started", True)
     assert placement._stays(large, ()) is None and not_started == [job]
+
+
+def test_calls_wait_for_no_more_than_calls_have_missed(not_started, monkeypatch):
+    monkeypatch.setattr(Job, "wait", lambda job, most: job.offered.append(most) or most)
+    large = placement.work_of(1e10, np.float64, [], None, (100, 100))
+    here, there = large.seconds()
+    kinds = ("some",), ("others",)
+    for kind in kinds * 2:
+        assert placement._stays(large, kind) == "CUDA is being started"
+    (start,) = not_started
+    assert np.allclose(start.offered, here - there)         # each waits for its own gain only
+    start.end()
+    monkeypatch.setattr(placement, "_started", True)
+    compiled = placement._compiling[kinds[0]] = Job()
+    try:
+        placement._missed[kinds[0]] = 3.0
+        placement._missed[kinds[1]] = 5.0
+        for _ in range(2):
+            assert placement._stays(large, kinds[0]) == "its kernels are being compiled"
+    finally:
+        placement._compiling.clear()
+    assert np.allclose(compiled.offered, [3.0 + here - there, here - there])
 
 
 def test_auto_starts_cuda_when_a_call_would_gain_by_an_array_that_stays(not_started, monkeypatch):
@@ -572,7 +596,7 @@ def test_cuda_starts_after_a_short_call(not_started, monkeypatch):
     work = placement.work_of(1e8, np.float64, [], None, (500, 500))
     here, there = work.seconds()
     assert 0 < here - there < placement._SHORT
-    monkeypatch.setattr(placement, "_saved", placement._GAIN)
+    placement._missed[None] = placement._GAIN
     began = []
     placement.offload("matmul", work, None, [], None, lambda: began.append(len(not_started)))
     assert began == [0] and len(not_started) == 1
