@@ -145,7 +145,7 @@ class Side(NamedTuple):
     def reading(self) -> dict[str, Any]:
         """The arguments of a kernel that reads it, by name without the side."""
         x, strides = self.operand, tuple(s for _n, s in self.modes)
-        return {"X": View(place(self.role), x.strides, strides), "M": self.rows, "K": self.k,
+        return {"X": View(place(self.role, x.offset), x.strides, strides), "M": self.rows, "K": self.k,
                 **batch_values(self.extents[::-1])}
 
 
@@ -442,7 +442,7 @@ def alpha_kind(alpha: str) -> str:
 
 def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | None = None) -> View:
     """An operand in the memory of a role; the innermost batch mode runs fastest."""
-    memory = place(role)
+    memory = place(role, operand.offset)
     described = None if tensor_map is None else replace(memory, tensor_map=tensor_map)
     return View(memory, operand.strides, operand.batch_strides[::-1], described)
 

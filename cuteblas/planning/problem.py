@@ -59,6 +59,8 @@ class Operand:
         Whether elements are conjugated as they are read.
     alignment : int
         The largest power of two, at most 16 (bytes), that divides the address of the first element.
+    offset : int
+        Bytes from the address that a call supplies to the first element.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Operand:
     batch_strides: Ints = ()
     conj: bool = False
     alignment: int = 16
+    offset: int = 0
 
     @property
     def item(self) -> int:
@@ -79,7 +82,8 @@ class Operand:
 
     def moved(self, nbytes: int) -> Operand:
         """The operand that begins so many bytes further."""
-        return replace(self, alignment=min(self.alignment, nbytes & -nbytes or self.alignment))
+        return replace(self, alignment=min(self.alignment, nbytes & -nbytes or self.alignment),
+                       offset=self.offset + nbytes)
 
     def tensor(self, role: str, extents: Ints) -> Tensor:
         """It with the extents of its modes and of the batch modes."""

@@ -230,21 +230,24 @@ def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, R
     return (parts, adding), workspace_bytes(p, choice.slices)
 
 
-def made_by(kernel: Callable[[Any], GeneratedKernel],
-            config: Callable[[GemmProblem, DeviceInfo, Any], object],
-            words: Callable[[GemmProblem, Any], str], mode: int = 0) -> Callable[..., Made]:
+@dataclass(frozen=True)
+class OneKernel:
     """How a family computes whose choices are configurations of one kernel, :func:`in_slices`."""
-    def made(facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
+
+    kernel: Callable[[Any], GeneratedKernel]
+    config: Callable[[GemmProblem, DeviceInfo, Any], Any]
+    words: Callable[[GemmProblem, Any], str]
+    mode: int = 0
+
+    def __call__(self, facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
         def multiply(part: GemmProblem, roles: Roles) -> Launch:
-            return bind(kernel, config(part, device, choice), part, roles=roles,
+            return bind(self.kernel, self.config(part, device, choice), part, roles=roles,
                         gate=choice.verdict, **vars(choice), status=View(place(VERDICT)))
 
         p = facing.problem
-        reason = f"{words(p, choice)}: {choice.on(device)}"
-        return Made(*in_slices(p, choice, multiply, facing.by_name, mode),
+        reason = f"{self.words(p, choice)}: {choice.on(device)}"
+        return Made(*in_slices(p, choice, multiply, facing.by_name, self.mode),
                     reason + of_triangle(p, choice.slices) + facing.note, choice)
-
-    return made
 
 
 def adding_threads(slices: int) -> int:

@@ -33,11 +33,12 @@ _PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel
 
 @dataclass(frozen=True)
 class Packed:
-    """An operand in the workspace, and the copy that brings it there."""
+    """An operand in the workspace, and the copy that brings it there from an ``offset`` on."""
 
     operand: Operand
     problem: CopyProblem
     nbytes: int
+    offset: int
 
 
 def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inner: int,
@@ -55,7 +56,8 @@ def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inne
     apart = tuple(next(each) if s and n > 1 else 0 for n, s in batch)
     copy = CopyProblem(shape, there, (*steps, *(step for group in here for step in group)), item,
                        x.alignment)
-    return Packed(Operand(x.dtype, strides, apart[::-1], x.conj), copy, elements * item)
+    return Packed(Operand(x.dtype, strides, apart[::-1], x.conj), copy, elements * item,
+                  x.offset if isinstance(x, Operand) else 0)
 
 
 def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: int) -> Packed:
@@ -74,7 +76,8 @@ def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Rol
     before, after, configs = list[Launch](), tuple[Launch, ...](), list[Any]()
     for role, move in moves.items():
         here, there = ("dst", "src") if role == "c" else ("src", "dst")
-        launches = placed(move.plan().launches, {here: place(role), there: places[role]})
+        launches = placed(move.plan().launches, {here: place(role, copies[role].offset),
+                                                 there: places[role]})
         if role == "c":
             after = launches
         else:

@@ -16,7 +16,7 @@ from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
 from ..operands import gemm_span, oriented, run_access, specialised
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Choice, Family, counted_blocks, is_divided, made_by, numbers_of_slices
+from .family import Choice, Family, OneKernel, counted_blocks, is_divided, numbers_of_slices
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
@@ -182,6 +182,6 @@ def config_of(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape]) -> 
 
 
 SIMT = Family("gemm_simt", lambda _p, _device: None, choices,
-              made_by(gemm_simt, config_of, _words),
+              OneKernel(gemm_simt, config_of, _words),
               partial(oriented, mode=0))     # threads write vectors of C along M
 plan_simt = SIMT.plan
