@@ -32,7 +32,7 @@ from cuteblas.planning.gemm.blocks import Blocks
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
-from cuteblas.planning.operands import launch, view, place
+from cuteblas.planning.operands import launch, place, view
 from cuteblas.planning.plan import Argument
 
 from .engines import gemm_problem
