@@ -534,11 +534,10 @@ def coshape(layout: Plain) -> Any:
     for s, d in layout.pairs:
         if s == 0:
             return 0
-        scale = scale_of(d)
-        lo, hi = bounds(scale)
-        if hi is not None and hi < 0:
+        lo, hi = bounds(scale_of(d))
+        if hi < 0:
             d = -d
-        elif lo is None or lo < 0:
+        elif lo < 0:
             raise LayoutError("coshape", f"the stride {d} may be negative", layout)
         if layout.has_basis and not isinstance(d, ScaledBasis) and d != 0 and s != 1:
             raise LayoutError("coshape", f"the stride {d} stands beside basis strides", layout)

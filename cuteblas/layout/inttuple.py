@@ -517,8 +517,7 @@ def inner_product(a: IntTuple, b: Strides) -> Any:
 def surely_less(a: IntLike, b: IntLike) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a < b
-    hi = symbolic.bounds(a - b)[1]
-    return hi is not None and hi < 0
+    return symbolic.bounds(a - b)[1] < 0
 
 
 def divides(d: IntLike, n: IntLike) -> bool:
@@ -1018,9 +1017,8 @@ def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
     """Refuse a coordinate that is certainly outside ``[0, n)``."""
     if type(c) is int and type(n) is int and 0 <= c < n:
         return
-    lo, hi = (c, c) if isinstance(c, int) else (c.lo, c.hi)
-    top = n if isinstance(n, int) else n.hi
-    if (hi is not None and hi < 0) or (top is not None and lo is not None and lo >= top):
+    lo, hi = symbolic.bounds(c)
+    if hi < 0 or lo >= symbolic.bounds(n)[1]:
         raise LayoutError(op, f"the coordinate {c} is outside [0,{n})", *operands)
 
 
