@@ -34,6 +34,7 @@ from .inttuple import (
     depth,
     dot_digits,
     entry_at,
+    facing,
     has_none,
     leaves,
     map_leaves,
@@ -865,30 +866,9 @@ def slice_and_offset(coord: Coordinate, layout: Any) -> tuple[Any, Any]:
         return layout.slice_and_offset(coord)
     if coord is None:
         return layout, 0
-    shape: list[Any] = []
-    stride: list[Any] = []
-    start = _cut(coord, layout.shape, layout.stride, shape, stride, (coord, layout))
-    if not shape:
+    faced = facing(coord, (layout.shape, layout.stride), "slice", coord, layout)
+    free = [(s, d) for c, s, d in faced if c is None]
+    if not free:
         raise LayoutError("slice", "the coordinate leaves no mode free", coord, layout)
-    return trusted(tuple(shape), tuple(stride)), start
-
-
-def _cut(c: Any, s: Any, d: Any, shape: list, stride: list, operands: tuple) -> Any:
-    """Collect the free modes, and return the value at the fixed ones."""
-    if c is None:
-        shape.append(s)
-        stride.append(d)
-        return 0
-    if not isinstance(c, tuple):
-        return value_at(c, s, d)
-    if not isinstance(s, tuple) or len(c) != len(s):
-        raise LayoutError("slice", f"the coordinate {spell(c)} does not fit the mode {spell(s)}",
-                          *operands)
-    start: Any = 0
-    for ci, si, di in zip(c, s, d, strict=True):
-        if ci is None:
-            shape.append(si)
-            stride.append(di)
-        else:
-            start = start + _cut(ci, si, di, shape, stride, operands)
-    return start
+    return trusted(*zip(*free, strict=True)), sum((value_at(c, s, d) for c, s, d in faced
+                                                   if c is not None), 0)
