@@ -441,10 +441,8 @@ class KernelBuilder:
         CodegenError
             If the value has another type.
         """
-        if isinstance(target, Expr):
-            self._line(f"{self._c(target)} = {self._c(value)};")
-        else:
-            self._line(f"{self._c(target)} = {self._value(value, target.dtype)};")
+        kind = None if isinstance(target, Expr) else target.dtype
+        self._line(f"{self._c(target)} = {self._value(value, kind)};")
 
     def call(self, name: str, *arguments: Argument, of: object = ()) -> Term:
         """The value of a device function (:mod:`~cuteblas.codegen.intrinsics`).
