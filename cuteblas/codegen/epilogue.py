@@ -197,20 +197,21 @@ class EpilogueGraph:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as a list of nodes, however deep the graph is."""
+        return _from_rows, (self.name, *self._rows())
+
+    def _rows(self) -> tuple[list[tuple], int, list[tuple[str, int]]]:
+        """A row for each node, whose arguments are numbers of earlier ones; numbers of results."""
         numbers = {node: i for i, node in enumerate(self.nodes)}
         rows = [(n.op, n.dtype, tuple(numbers[a] for a in n.args), n.name, n.value)
                 for n in self.nodes]
-        return _from_rows, (self.name, rows, numbers[self.result],
-                            [(name, numbers[node]) for name, node in self.outputs])
+        return rows, numbers[self.result], [(name, numbers[node]) for name, node in self.outputs]
 
     @cached_property
     def digest(self) -> str:
         """A short hash of everything that the graph computes, for names of kernels."""
-        numbers = {node: i for i, node in enumerate(self.nodes)}
-        lines = [f"{n.op} {n.dtype} {n.name} {n.value!r} {[numbers[a] for a in n.args]}"
-                 for n in self.nodes]
-        lines += [f"{numbers[self.result]}", *(f"{name} {numbers[node]}"
-                                               for name, node in self.outputs)]
+        rows, result, outputs = self._rows()
+        lines = [f"{op} {kind} {name} {value!r} {[*args]}" for op, kind, args, name, value in rows]
+        lines += [f"{result}", *(f"{name} {number}" for name, number in outputs)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 

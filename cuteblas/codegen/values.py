@@ -22,7 +22,7 @@ __all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "com
 _CHOICE, _ALL, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = 1, 2, 6, 8, 9, 10, 11, 12
 _LEVELS = {"||": 1.5, "&&": _ALL, "|": 3, "&": 5,
            **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), _COMPARISON),
-           "+": _SUM, "-": _SUM, "*": _PRODUCT}
+           "<<": _SHIFT, ">>": _SHIFT, "+": _SUM, "-": _SUM, "*": _PRODUCT}
 _SUFFIX = {"float": "f", "unsigned int": "u", "unsigned long long": "ull"}
 _BOOL = dtype("bool")
 
@@ -80,10 +80,12 @@ class Rendered(NamedTuple):
         return self.c if self.level >= level else f"({self.c})"
 
 
-def _operator(sign: str, swapped: bool = False) -> Callable[[Value, Operand], Term]:
+def _operator(sign: str, swapped: bool = False,
+              of_bools: str | None = None) -> Callable[[Value, Operand], Term]:
     """The method for an operator of C++; the value is its right operand if they are swapped."""
     def method(self: Value, other: Operand) -> Term:
-        return _binary(other, sign, self) if swapped else _binary(self, sign, other)
+        own = of_bools if of_bools and self.dtype == _BOOL else sign
+        return _binary(other, own, self) if swapped else _binary(self, own, other)
 
     return method
 
@@ -122,18 +124,8 @@ class Value:
     __sub__, __rsub__ = _operator("-"), _operator("-", swapped=True)
     __mul__, __rmul__ = _operator("*"), _operator("*", swapped=True)
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
-
-    def __lshift__(self, bits: Operand) -> Term:
-        return _shifted(self, "<<", bits)
-
-    def __rshift__(self, bits: Operand) -> Term:
-        return _shifted(self, ">>", bits)
-
-    def __and__(self, other: Operand) -> Term:
-        return _binary(self, "&&" if self.dtype == _BOOL else "&", other)
-
-    def __or__(self, other: Operand) -> Term:
-        return _binary(self, "||" if self.dtype == _BOOL else "|", other)
+    __lshift__, __rshift__ = map(_operator, ("<<", ">>"))
+    __and__, __or__ = _operator("&", of_bools="&&"), _operator("|", of_bools="||")
 
     def __invert__(self) -> Term:
         return _unary("!" if self.dtype == _BOOL else "~", self)
@@ -265,18 +257,18 @@ def _common(x: Operand, y: Operand, sign: str) -> tuple[Rendered, Rendered, DTyp
 
 
 def _binary(x: Operand, sign: str, y: Operand) -> Term:
-    (a, b, kind), level = _common(x, y, sign), _LEVELS[sign]
+    level = _LEVELS[sign]
+    if level == _SHIFT:                                  # the number of bits may have another type
+        a, b = rendered(x), rendered(y)
+        kind = a.dtype
+    else:
+        a, b, kind = _common(x, y, sign)
     # comparisons do not chain, and a - (b - c) is not a - b - c
-    if level in (_COMPARISON, _SUM, _PRODUCT):
+    if level in (_COMPARISON, _SHIFT, _SUM, _PRODUCT):
         text = f"{a.at(level + (level == _COMPARISON))} {sign} {b.at(level + 1)}"
     else:
         text = f"{a.at(level)} {sign} {b.at(level)}"
     return Term(Rendered(text, _BOOL if level == _COMPARISON else kind, level, a.uses | b.uses))
-
-
-def _shifted(x: Value, sign: str, bits: Operand) -> Term:
-    a, b = x.rendered(), rendered(bits)
-    return Term(Rendered(f"{a.at(_SHIFT)} {sign} {b.at(_SUM)}", a.dtype, _SHIFT, a.uses | b.uses))
 
 
 def _unary(sign: str, x: Value) -> Term:
