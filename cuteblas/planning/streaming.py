@@ -93,8 +93,8 @@ def back_and_forth(strips: Sequence[Sequence[Tile]]) -> list[Tile]:
 @dataclass(frozen=True)
 class Extents:
     """A product C = A B of host arrays, as far as it decides how it moves."""
-    # ``batch`` is the outermost batch axis; ``*_batch``: an operand has its own elements for each of
-    # its indices. ``*_bytes`` are those of an element, of all inner batch axes together. A and B
+    # ``batch`` is the outermost batch axis; ``*_batch``: an operand has its own elements for each
+    # of its indices. ``*_bytes`` are those of an element, of all inner batch axes together. A and B
     # that are ``shared`` move once. ``by_rows``: rows of C lie together on the host. Panels have
     # multiples of ``grain``: of a kernel's tile, unless one row is much by itself (``any_length``).
     # Operands that are ``*_kept`` are on the device.
@@ -127,7 +127,8 @@ class Extents:
 
     @property
     def a(self) -> int:
-        return 0 if self.a_kept else self.m * self.k * self.a_bytes * (self.batch if self.a_batch else 1)
+        batch = self.batch if self.a_batch else 1
+        return 0 if self.a_kept else self.m * self.k * self.a_bytes * batch
 
     @property
     def b(self) -> int:
