@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,10 +107,11 @@ def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bo
         return
     sums = np.dtype(accumulator_of(*[kind.name] * 3))
     if kind == sums and kind.kind in "fc" and all(x.dtype.char in COMPUTED for x in arrays):
-        named = (f", {name}={'operands' if name in bound.operands else 'defaults'}[{name!r}]"
-                 for name in epilogue.operands)
-        compute = eval(f"lambda x1, x2, operands: epilogue.function(x1 @ x2{''.join(named)})",
-                       {"epilogue": epilogue, "defaults": epilogue.operands})
+        function = partial(epilogue.function, **epilogue.operands) if epilogue.operands else epilogue.function
+
+        def compute(x1: np.ndarray, x2: np.ndarray, operands: ByName) -> Any:
+            return function(x1 @ x2, **operands)
+
         if sum(x.size for x in arrays) <= FEW:
             # what it returns is of the same kind every time
             value = _quiet().run(compute, x1, x2, bound.operands)
