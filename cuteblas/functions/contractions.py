@@ -103,9 +103,7 @@ class _Evaluation:
     # -- tensors -----------------------------------------------------------------------------------
     def factor(self, x: Any, term: Term) -> _Factor:
         staged = readable(self.run.memory(x), self.dtype)
-        if staged.reason is not None:
-            self.run.count("copies", f"operand: {staged.reason}")
-            x = self.run.staged(x, staged)
+        x = self.run.staged(x, staged, "operand")
         memory = self.run.memory(x)
         return _Factor(x, memory, self.strides(memory, term.axes),
                        term.conj and self.dtype.kind == "c", staged.reason is None)

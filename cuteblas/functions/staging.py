@@ -22,11 +22,6 @@ class Staging:
     c: Staged
     problem: GemmProblem
 
-    @property
-    def copies(self) -> tuple[str, ...]:
-        operands = ("x1", self.a), ("x2", self.b), ("out", self.c)
-        return tuple(f"{name}: {staged.reason}" for name, staged in operands if staged.reason)
-
 
 def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
           algorithm: Algorithm = AS_PLANNED) -> Staging:
@@ -68,15 +63,12 @@ def run_staged(run: Execution, arrays: Sequence[Any], out: Any, product: Product
     staging = stage(run.memory(x1), run.memory(x2), None if out is None else run.memory(out),
                     product, algorithm)
     c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
+    plan = run.plan(staging.problem, x1)
     if staging.c.memory.size:
-        plan = run.plan(staging.problem, x1)
-        plan = run.run_plan(plan, {"a": run.staged(x1, staging.a),
-                                   "b": run.staged(x2, staging.b), "c": c})
-        run.count("calls", plan.family)
-    else:
-        run.count("calls", "nothing")
-    for copied in staging.copies:
-        run.count("copies", copied)
+        plan = run.run_plan(plan, {"a": run.staged(x1, staging.a, "x1"),
+                                   "b": run.staged(x2, staging.b, "x2"), "c": c})
+    run.count("calls", plan.family if staging.c.memory.size else "nothing")
     if out is not None and c is not out:
+        run.count("copies", f"out: {staging.c.reason}")
         run.assign(out, c)
     return c if out is None else out

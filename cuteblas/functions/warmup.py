@@ -252,7 +252,7 @@ def _start_set() -> Iterator[Any]:
     types = map(np.dtype, ("float64", "float32", "complex128", "complex64"))
     for (m, n, k), dtype, order in product(_START_SET, types, ("CC", "CF", "FC")):
         size = dtype.itemsize
-        moved = Extents(m, n, k, 1, 1, size, size, size, seconds=gpu_seconds(dtype, m * n * k))
+        moved = Extents(m, n, k, 1, size, size, size, seconds=gpu_seconds(dtype, m * n * k))
         plan = schedule(moved, 1 << 40)
         assert plan
         for shape in {(len(tile.m), len(tile.n)) for tile in plan.tiles}:
