@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from .._dtypes import element_of
-from ..engines.dispatch import Func
-from ..engines.exact import WITHOUT_BLAS, product_of
-from ..engines.memory import Ints, without_imaginary_part
+from ..engines.dispatch import ByName, Func
+from ..engines.exact import WITHOUT_BLAS, least_products, product_of
+from ..engines.memory import Ints, Memory, without_imaginary_part
 from .expressions import Expression, one_mode
+from .gufunc import resolve_product
 from .subscripts import whole_path
 
 _FEW = 64         # products of a matrix that do not repay a call of BLAS for each matrix of a stack
@@ -25,6 +27,10 @@ _CALL, _STEP, _LOOP_CALL, _OF_A_STACK = 5000.0, 4500.0, 2000.0, 150.0
 _RATES = {"b": (0.1, 1.7, 2.0, 4.0), "i": (0.9, 0.45, 1.2, 3.0), "f": (0.8, 0.3, 0.8, 2.5),
           "c": (1.0, 1.1, 2.3, 4.0), "e": (3.0, 4.5, 9.0, 13.0)}
 _MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
+
+_PRODUCT: Func = partial(product_of, "einsum")
+_MOST_PROGRAMS = 4096
+_exact_programs: dict[Hashable, Func] = {}
 
 
 def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
@@ -77,6 +83,7 @@ class _Pair:
     shape: Ints
     multiplies: np.ufunc
     loop: _Loop | None
+    product: Func
 
     def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
         return np.asarray(self.multiplied(factors)).reshape(self.shape)
@@ -100,7 +107,7 @@ class _Pair:
         """The product as a stack of matrices, in ``out`` if there is one."""
         first, second = (self._matrices(x, i) for i, x in enumerate(factors[::-1] if self.swapped
                                                                     else factors))
-        multiply = np.multiply if self.multiplies is np.multiply else partial(product_of, "einsum")
+        multiply = np.multiply if self.multiplies is np.multiply else self.product
         result = multiply(first, second, out)
         if self.loop is None or np.isfinite(result).all():
             return result
@@ -151,6 +158,11 @@ class Program:
     shown: Ints = ()
     written: tuple[Ints, Ints, Ints] | None = None
 
+    @property
+    def is_one_product(self) -> bool:
+        """Whether all is one stack of products of matrices."""
+        return len(self.steps) == 1 and isinstance(self.steps[0], _Pair)
+
     def expected_ns(self, arrays: Sequence[np.ndarray]) -> float:
         if self.wide is None:
             return _CALL
@@ -183,8 +195,10 @@ class Program:
 
 
 def program(settled: Expression, shapes: Sequence[Ints],
-            out: tuple[Ints, np.dtype] | None = None) -> Program | None:
-    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype)."""
+            out: tuple[Ints, np.dtype] | None = None,
+            product: Func = _PRODUCT) -> Program | None:
+    """How a call runs; ``None`` with too many indices for letters; ``out``: (strides, dtype);
+    ``product`` multiplies stacks of matrices."""
     extents = settled.extents
     ends = settled.shape, settled.strides, settled.dtype, settled.scalar
     if 0 in extents.values():
@@ -203,7 +217,7 @@ def program(settled: Expression, shapes: Sequence[Ints],
         later = {*result}.union(*left)
         kept = "".join(dict.fromkeys(c for x in chosen for c in x
                                      if c in later)) if left else result
-        step, kept = _step(positions, chosen, kept, extents, wide)
+        step, kept = _step(positions, chosen, kept, extents, wide, product)
         if step is None:
             return None
         steps.append(step)
@@ -220,6 +234,41 @@ def program(settled: Expression, shapes: Sequence[Ints],
             written = tuple(extents[c] for c in result), tuple(result.index(c)
                                                                for c in term), steps[-1].stacked
     return Program(loads, tuple(steps), *ends, wide, axes, shown, written)
+
+
+def contract_by_blas(key: Hashable, settle: Callable[..., Expression | None] | None, a: np.ndarray,
+                     b: np.ndarray, out: np.ndarray | None, arguments: ByName) -> Any:
+    """A contraction of integers, bool or float16 as products of matrices; ``None`` where NumPy's
+    loop is quicker, or refuses. ``key`` begins with the function's name."""
+    if not (a.ndim and b.ndim) or a.size * b.size < least_products(a, b) * min(b.shape) \
+            or not (out is None or out.flags.carray):
+        return None
+    if (run := _exact_programs.get(key)) is None:
+        run = _exact_program(key[0], settle, a, b, arguments)     # type: ignore[index]
+        if len(_exact_programs) >= _MOST_PROGRAMS:
+            _exact_programs.clear()
+        _exact_programs[key] = run
+    result = run(a, b)
+    if out is None or result is None:
+        return result
+    if (out.shape, out.dtype) != (result.shape, result.dtype):
+        return None
+    out[...] = result
+    return out
+
+
+def _exact_program(function: str, settle: Callable[..., Expression | None] | None, a: np.ndarray,
+                   b: np.ndarray, arguments: ByName) -> Func:
+    settle = settle or partial(resolve_product, ufunc=getattr(np, function))
+    with suppress(TypeError, ValueError):               # NumPy's to refuse
+        settled = settle(*(Memory(x.shape, x.strides, x.dtype) for x in (a, b)), None, **arguments)
+        if settled and settled.products >= least_products(a, b) \
+                and settled.dtype.char in WITHOUT_BLAS \
+                and (found := program(settled, (a.shape, b.shape),
+                                      product=partial(product_of, function, counts=True))) \
+                and found.is_one_product:
+            return found.run
+    return lambda *_: None
 
 
 def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[Func, str]:
@@ -239,7 +288,7 @@ def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[Func
 
 
 def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str, int],
-          wide: np.dtype) -> tuple[_Step | None, str]:
+          wide: np.dtype, product: Func) -> tuple[_Step | None, str]:
     """One product with these indices, and in which order it has them."""
     def size(indices: Collection[str]) -> int:
         return prod(extents[c] for c in indices)
@@ -282,7 +331,8 @@ def _step(positions: Ints, terms: Sequence[str], kept: str, extents: Mapping[str
         (len(batch), len(rows), len(columns)),
         tuple(extents[c] for c in order),
         np.matmul if summed else np.multiply,
-        _loop(positions, given, order, extents) if overflows else None
+        _loop(positions, given, order, extents) if overflows else None,
+        product
     )
     if plain is not None and plain.expected_ns(wide) < pair.expected_ns(wide):
         return plain, kept

@@ -16,10 +16,10 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 21430, "blas": 17270, "cli": 21700, "codegen": 30700, "dask": 7170,
-    "emulator": 5000, "engines": 46770, "functions": 63410, "kernels": 70960, "layout": 34680,
+    "emulator": 5000, "engines": 45780, "functions": 63940, "kernels": 70960, "layout": 34680,
     "planning": 81680, "runtime": 15070, "tutorial": 4840,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 299, 7, 710
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 299, 7, 704
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
