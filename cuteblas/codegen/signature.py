@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from .builder import KernelBuilder
     from .kernel import Param
 
-__all__ = ["Declarations", "GlobalTensor", "Nested", "Part", "Signature", "TensorParam", "View",
-           "declare"]
+__all__ = ["GlobalTensor", "Nested", "Signature", "TensorParam", "View", "declare"]
 
 Nested = IntLike | tuple[IntLike, ...]
 """An extent or a stride of a mode, or those of the modes that are nested in it."""
@@ -195,70 +194,24 @@ class View:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a bound value that a parameter takes.
-
-    Attributes
-    ----------
-    of : str
-        The name.
-    kind : str
-        The value itself, or of a tensor the address, the tensor map, a stride or those of batch
-        modes.
-    at : int
-        Which stride.
-    leaf : int, optional
-        Which element of that, if it is a tuple: modes that are nested in one, or batch modes.
-    multiple : int
-        What divides the value.
-    extent : str
-        Of a stride, the name of the mode's extent, if that is bound: where there is but one
-        element, any stride will do.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.signature import Part
-    >>> Part("A", "stride", at=0)
-    Part(of='A', kind='stride', at=0, leaf=None, multiple=1, extent='')
-    """
+    """The part of a bound value that a parameter takes."""
 
     of: str
     kind: Literal["value", "address", "map", "stride", "batch"] = "value"
-    at: int = 0
-    leaf: int | None = None
-    multiple: int = 1
-    extent: str = ""
+    at: int = 0                         # which stride
+    leaf: int | None = None             # which of the modes that are nested in one, or batch mode
+    multiple: int = 1                   # what divides the value
+    extent: str = ""                    # the name of a stride's extent: if it is 1, any stride will do
 
 
 @dataclass
 class Declarations:
-    """Tensors and parameters that a kernel has declared so far.
+    """Tensors and parameters that a kernel has declared so far."""
 
-    Attributes
-    ----------
-    parts : dict
-        The part that each parameter takes, by parameter name; other parameters are bound by their
-        own names.
-    tensors : dict
-        The tensors, by name.
-    extents : dict
-        Extents of modes, by the names of modes.
-    batch : dict
-        Extents of the batch modes, by suffix.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.signature import TensorParam
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> A, = k.tensors(TensorParam("A", "mk", "float32", (None, 1)), modes="mk")
-    >>> k.extent("m"), [q.name for q in k.build().params]
-    (M, ['A', 'M', 'K', 'dA_m'])
-    """
-
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)        # by parameter; others have their name
     tensors: dict[str, TensorParam] = field(default_factory=dict)
-    extents: dict[str, Nested] = field(default_factory=dict)
-    batch: dict[str, tuple[IntLike, ...]] = field(default_factory=dict)
+    extents: dict[str, Nested] = field(default_factory=dict)    # by mode
+    batch: dict[str, tuple[IntLike, ...]] = field(default_factory=dict)         # by suffix
 
 
 def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", batch: int = 0,

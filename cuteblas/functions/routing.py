@@ -343,7 +343,8 @@ def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]
 
 
 def key_of(arguments: ByName, *rest: Hashable) -> Hashable:
-    """A call but its arrays as a key; ``None`` unless arguments are numbers, names or lists."""
+    """A call but its arrays as a key; ``None`` unless arguments are numbers, names, types or
+    lists."""
     if not arguments:
         return rest
     key = [*rest]
@@ -364,6 +365,9 @@ def _frozen(x: Any) -> Hashable:
         return kind, *[_frozen(y) for y in x]
     if kind is bool:
         return bool, x                                  # 1 == True, but they are different axes
+    if isinstance(x, np.dtype) or (kind is type and issubclass(x, (np.generic, complex, float,
+                                                                   int))):
+        return np.dtype(x), np.dtype(x).num             # long and longlong are equal
     raise TypeError
 
 

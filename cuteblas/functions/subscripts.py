@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, prod
@@ -17,8 +17,8 @@ _SORTED = "".join(sorted(ascii_letters))        # what the numbers of the interl
 
 @dataclass(frozen=True)
 class Subscripts:
-    """Subscripts with a letter for each axis; those of an ellipsis are beyond the alphabet. An
-    extent is 1 only if all axes of the letter have extent 1."""
+    """Subscripts with a letter for each axis, also for those of an ellipsis. An extent is 1 only if
+    all axes of the letter have extent 1."""
 
     terms: tuple[str, ...]
     result: str
@@ -31,7 +31,7 @@ def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(arguments[0:2 * (len(arguments) // 2):2])
 
 
-def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
+def with_operands(arguments: Sequence[Any], operands: Iterable[Any]) -> tuple[Any, ...]:
     if arguments and isinstance(arguments[0], str):
         return arguments[0], *operands
     rest = list(arguments)
@@ -52,21 +52,22 @@ def read(arguments: Sequence[Any], shapes: Sequence[Ints],
     if len(named) != len(shapes) or not all(
             c in ascii_letters for term in (*named, result) for c in term.replace("...", "", 1)):
         return None
+    unused = "".join(c for c in ascii_letters if c not in text)     # the last ones for ellipses
     terms, longest = [], 0
     for term, shape in zip(named, shapes, strict=True):
         hidden = len(shape) - len(term.replace("...", ""))
-        if hidden < 0 or (hidden and "..." not in term):
+        if not 0 <= hidden <= len(unused) or (hidden and "..." not in term):
             return None
         longest = max(longest, hidden)
-        terms.append(term.replace("...", _ellipsis(hidden)))
+        terms.append(term.replace("...", unused[len(unused) - hidden:]))
+    ellipsis = unused[len(unused) - longest:]
     if arrow:
         if longest and "..." not in result:
             return None
-        result = result.replace("...", _ellipsis(longest))
+        result = result.replace("...", ellipsis)
     else:
         letters = inputs.replace(",", "").replace(".", "")
-        result = _ellipsis(longest) + "".join(sorted(c for c in set(letters)
-                                                     if letters.count(c) == 1))
+        result = ellipsis + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     if len(set(result)) != len(result) or not set(result) <= set("".join(terms)):
         return None
     extents = _extents(terms, shapes, (result, out))
@@ -89,11 +90,6 @@ def _letters(numbers: Any) -> str:
     if any(i < 0 for i in given if not isinstance(i, str)):
         raise IndexError
     return "".join(i if isinstance(i, str) else _SORTED[i] for i in given)
-
-
-def _ellipsis(count: int) -> str:
-    """Letters for the last ``count`` of the axes that ellipses stand for."""
-    return "".join(chr(0x100 + i) for i in range(count))[::-1]
 
 
 def _extents(terms: Sequence[str], shapes: Sequence[Ints],
@@ -126,11 +122,16 @@ MOST_FOR_OPTIMAL = 8
 Path = list[Ints]
 
 
+def contraction_path(subscripts: Subscripts, most: int = MOST_FOR_OPTIMAL) -> tuple[Ints, ...]:
+    """The best order of at most so many terms, a good one of more, as ``numpy.einsum_path`` writes
+    it."""
+    return _path(subscripts.terms, subscripts.result, tuple(subscripts.extents.items()), most)
+
+
 @lru_cache(maxsize=1024)
-def contraction_path(terms: tuple[str, ...], result: str,
-                     extents: tuple[tuple[str, int], ...]) -> tuple[Ints, ...]:
-    """The order that is used unless the caller names one, as ``numpy.einsum_path`` writes it."""
-    find = optimal_path if len(terms) <= MOST_FOR_OPTIMAL else greedy_path
+def _path(terms: tuple[str, ...], result: str, extents: tuple[tuple[str, int], ...],
+          most: int) -> tuple[Ints, ...]:
+    find = optimal_path if len(terms) <= most else greedy_path
     return tuple(find(terms, result, dict(extents)))
 
 

@@ -257,8 +257,7 @@ def _check_image(layout: Layout, runs: list, inner: Sequence, beyond: bool, tile
         return                                  # one stride: the function is linear on all integers
     top: Any = 0
     for i, (s, d) in enumerate(inner):
-        lo = bounds(d)[0]
-        if s != 1 and (lo is None or lo < 0):
+        if s != 1 and bounds(d)[0] < 0:
             raise LayoutError("composition",
                               f"mode {i} of the tiler, {s}:{d}, reaches below the coordinate 0",
                               layout, tiler)
@@ -266,8 +265,7 @@ def _check_image(layout: Layout, runs: list, inner: Sequence, beyond: bool, tile
     if beyond and all(c != 0 for c, _ in runs[:-1]):
         return
     n = size(layout)
-    lowest, most = bounds(top)[0], bounds(n)[1]
-    if lowest is not None and most is not None and lowest >= most:
+    if bounds(top)[0] >= bounds(n)[1]:
         raise LayoutError(
             "composition",
             f"the tiler reaches the coordinate {top}, and the layout has {n} coordinates",

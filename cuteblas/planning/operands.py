@@ -28,7 +28,6 @@ from .problem import (
     Ints,
     Operand,
     Pair,
-    Storage,
     transposed,
 )
 
@@ -97,6 +96,7 @@ MAPPED_STRIDE = 2**40
 NARROW_SPAN = 2**30
 """Offsets below this fit 32 bits, copies ahead of the end included."""
 
+_AHEAD = 256       # a tile and the copies ahead of the end reach at most this far outside of a mode
 _MOST_BLOCKS = 2**31 - 1             # of a grid
 
 VECTOR_BYTES = 16
@@ -145,7 +145,7 @@ class Side(NamedTuple):
     def reading(self) -> dict[str, Any]:
         """The arguments of a kernel that reads it, by name without the side."""
         x, strides = self.operand, tuple(s for _n, s in self.modes)
-        return {"X": View(place(self.role), x.strides, strides), "M": self.rows, "K": self.k,
+        return {"X": View(place(self.role, x.offset), x.strides, strides), "M": self.rows, "K": self.k,
                 **batch_values(self.extents[::-1])}
 
 
@@ -171,7 +171,10 @@ def span(modes: Iterable[Pair]) -> int:
 
 
 def operand_span(operand: Operand, extents: Pair, batch: Ints) -> int:
-    return span(operand.tensor("", (*extents, *batch)).modes)
+    """Largest distance between elements, of nested modes also of what copies ahead ask for."""
+    ahead = sum(-(-_AHEAD * outer[-1][0] // n) * abs(outer[-1][1])
+                for n, outer in zip(extents, operand.outer, strict=True) if outer)
+    return span(operand.tensor("", (*extents, *batch)).modes) + ahead
 
 
 def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, Pair]:
@@ -200,7 +203,7 @@ def output_span(p: GemmProblem) -> int:
     return max(operand_span(x, p.shape, p.batch) for _name, x in (("c", p.c), *fused))
 
 
-def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
+def vector_width(x: Operand, most: int, *multiples: int) -> int:
     """Elements of the widest vector that an address and these extents and strides allow."""
     item = x.item
     return gcd(most, max(1, VECTOR_BYTES // item), max(1, x.alignment // item), *multiples)
@@ -208,8 +211,10 @@ def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
 
 def width_along(mode: int, operand: Operand, extents: Pair, most: int) -> int:
     """Elements of vectors along a mode with stride 1, whatever the stride of extent 1."""
-    other = operand.strides[1 - mode] if extents[1 - mode] > 1 else 0
-    return vector_width(operand, most, extents[mode], other, *operand.batch_strides)
+    modes = operand.modes(extents)
+    (extent, _one), *others = *modes[mode], *modes[1 - mode]
+    return vector_width(operand, most, extent, *(s for n, s in others if n > 1),
+                        *operand.batch_strides)
 
 
 def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
@@ -442,9 +447,11 @@ def alpha_kind(alpha: str) -> str:
 
 def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | None = None) -> View:
     """An operand in the memory of a role; the innermost batch mode runs fastest."""
-    memory = place(role)
+    memory = place(role, operand.offset)
     described = None if tensor_map is None else replace(memory, tensor_map=tensor_map)
-    return View(memory, operand.strides, operand.batch_strides[::-1], described)
+    strides = tuple((s, *(x for _n, x in outer)) if outer else s
+                    for s, outer in zip(operand.strides, operand.outer, strict=True))
+    return View(memory, strides, operand.batch_strides[::-1], described)
 
 
 def mapped(memory: Argument, tensor_map: TensorMapSpec) -> View:
@@ -462,7 +469,8 @@ def gemm_values(p: GemmProblem, roles: Roles, gate: int | None = None) -> dict[s
         scalars += (epilogue_role(node.name) for node in p.fusion.graph.leaves("scalar"))
         matrices += ((role, role, x) for role, (_name, x) in zip(p.fusion.roles, p.fusion.matrices,
                                                                  strict=True))
-    return {"M": p.m, "N": p.n, "K": p.depth, **batch_values(p.batch), **gate_values(gate),
+    m, n, k = (mode if len(mode) > 1 else mode[0] for mode in p.extents)
+    return {"M": m, "N": n, "K": p.depth and k, **batch_values(p.batch), **gate_values(gate),
             **{name: Argument(role=name) for name in scalars},
             **{name: view(x, roles.get(name, role)) for name, role, x in matrices}}
 
@@ -477,7 +485,7 @@ def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reac
         "element": p.a.dtype, "element_b": p.b.dtype if p.b.dtype != p.a.dtype else None,
         "output": p.c.dtype,
         "accumulator": p.accumulator, "c": c, "alpha": alpha_kind(p.alpha), "beta": p.beta,
-        "batch_modes": len(p.batch), "batch_a": batch_a, "batch_b": batch_b,
+        "modes": tuple(map(len, p.extents)), "batch_modes": len(p.batch), "batch_a": batch_a, "batch_b": batch_b,
         "wide": reach >= NARROW_SPAN, "triangle": p.triangle, "hermitian": p.hermitian}
     if "epilogue" in names and "epilogue" not in own:
         found["epilogue"] = fused(p, run_mode, c.width)

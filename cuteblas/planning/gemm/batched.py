@@ -365,11 +365,11 @@ def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any
         rows, columns = (stride if q in side.order else 0
                          for q, stride in enumerate(operand.strides))
         if side.packed:
-            values[name] = View(place(roles[name]), (1,))
+            values[name] = View(place(roles[name], operand.offset), (1,))
         elif side.outermost or MATRICES not in side.order:
             values[name] = view(replace(operand, strides=(rows, columns)), roles[name])
         else:
-            values[name] = View(place(roles[name]),
+            values[name] = View(place(roles[name], operand.offset),
                                 (rows, columns, _flat_stride(operand, p.batch) or 0))
     return values
 

@@ -39,7 +39,7 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_types,
 )
-from ..plan import Launch, Role, Workspace, least, place, placed
+from ..plan import Launch, Role, Workspace, least, place
 from ..problem import DeviceInfo, GemmProblem, transposed
 from .blocks import MOST_BLOCKS, Blocks
 from .family import Choice, Family, Made, divided_bytes
@@ -133,13 +133,13 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
     cut = splitting.cut(p, room)
     primary, config = splitting.in_blocks(p, cut, choice)
     parts = []
-    for block, launches in zip(cut.of(p, facing.roles), primary, strict=True):
+    for block, launches in zip(cut.of(p), primary, strict=True):
         part, fallbacks = block.problem, list[Launch]()
         if third:
             fallbacks += chain.from_iterable(again.in_blocks(part, again.cut(part, room))[0])
         native = plan_simt(transposed(part) if facing.swapped else part, device, gate=NATIVE)
         fallbacks += native.within(splitting.workspace).launches
-        parts.append(Guarded(launches, placed(fallbacks, block.places), splitting.workspace.nbytes))
+        parts.append(Guarded(launches, tuple(fallbacks), splitting.workspace.nbytes))
     last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
     fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third,
                          f"fused multiply-adds{last}")
@@ -229,11 +229,10 @@ class _Splitting:
         """The launches of each block, and the first configuration; ``tiling`` is for one."""
         tiling = tiling if cut.count(whole) == 1 else None
         found, configs = [], []
-        for block, a, first in cut.by_rows(whole, self.workspace, partial(self._planes, 0),
-                                           self.roles):
+        for block, a, first in cut.by_rows(whole, self.workspace, partial(self._planes, 0)):
             own = tiling or _tiling(block.problem, self.device, self.form)
             launches, config = self._launches(block.problem, a, first, own)
-            found.append(placed(launches, block.places))
+            found.append(launches)
             configs.append(config)
         return found, configs[0]
 
@@ -251,7 +250,7 @@ class _Splitting:
                    "sums": self.workspace.take(sums)}
 
     def _launches(self, p: GemmProblem, a: Planes, first: bool,
-                  tiling: Tiling) -> tuple[tuple[Launch, Launch], GemmSplitConfig]:
+                  tiling: Tiling) -> tuple[tuple[Launch, ...], GemmSplitConfig]:
         """What splits and what multiplies, beside planes of A that the ``first`` block splits."""
         b, shared = self._beside(p, a, tiling)
         groups, columns = tiling.tile

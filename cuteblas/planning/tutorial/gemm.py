@@ -17,8 +17,8 @@ from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShap
 from ..copy.dispatch import plan_copy
 from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
-from ..gemm.packing import packed_matrices
-from ..gemm.simt import choice_of, config_of, simt_access
+from ..gemm.packing import packed
+from ..gemm.simt import choice_of, config_of
 from ..operands import (
     NARROW_SPAN,
     Roles,
@@ -129,7 +129,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
         reason += f"; dp4a on words of {_PACKED} along K"
         if copies:
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
-    choice = choice_of(p, *p.map_inputs(simt_access), tile, 1, device)
+    choice = choice_of(p, tile, 1, device)
     choice = replace(choice, tile=tile, blocks=blocks)
     config = replace(config_of(p, device, choice), aligned=aligned)
     product = bind(gemm_simt, config, p, blocks, roles, chunk=choice.chunk)
@@ -150,7 +150,7 @@ def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: Device
     for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
         others = operand.strides[0] if rows > 1 else 0, *operand.batch_strides
         if operand.strides[1] != 1 or operand.alignment % _PACKED or any(s % _PACKED for s in others):
-            found = packed_matrices(p, operand, rows, 1, p.k)
+            found = packed(operand, (rows, p.k), p.batch, 1, p.k)
             source, operand = roles[pointer], found.operand
             roles[pointer] = there = workspace.take(found.nbytes)
             copies[pointer] = plan_copy(found.problem, device).within(Workspace(), src=source,
