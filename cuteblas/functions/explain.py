@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engines.blocked import method
 from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
-from ..engines.emulator import EMULATOR, REHEARSAL, Emulator
+from ..engines.emulator import EMULATOR, REHEARSAL
 from ..engines.engine import Engine
 from ..engines.exact import words_for
 from ..engines.execution import Execution
@@ -233,16 +233,6 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     return explain_product_of(first, second, target, planned, runs_on, algorithm, arguments)
 
 
-class _Memories(Emulator):
-    """Arrays that need not exist: each is its :class:`Memory`."""
-
-    def memory(self, x: Any) -> Memory:
-        return x
-
-    def empty(self, like: Memory) -> Any:
-        return like
-
-
 class _Unexecuted(Execution):
     """A call that is planned and not run: its first plan, and the copies before and after."""
 
@@ -294,15 +284,17 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
                        element: str | None = None) -> Explanation:
     """The explanation of a product of operands that need not exist; ``element`` is a type of the
     same size that NumPy lacks."""
-    from .staging import run_staged
+    from .gemm import GemmArguments
+    from .staging import arrays_at, run_product
 
     product = resolve_product(x1, x2, out, arguments)
     call = f"{'blas.gemm' if element else 'matmul'}: {_described(x1, x2, out or product, element)}"
     if not has_kernels(product.dtype):
         refuse_variant(algorithm.variant, f"there are no kernels for {product.dtype}")
         return Explanation(call, f"NumPy: there are no kernels for {product.dtype}")
-    run = _Unexecuted(device, _Memories(), element)
-    run_staged(run, (x1, x2), out, product, algorithm)
+    run = _Unexecuted(device, REHEARSAL, element)
+    a, b, *c = arrays_at(x1, x2, *([] if out is None else [out]))
+    run_product(run, product, GemmArguments(a, b, out=c[0] if c else None, algorithm=algorithm))
     return run.explanation(call, runs_on)
 
 
@@ -318,7 +310,7 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorit
     run = _Unexecuted(device, REHEARSAL if resolved.engine.on_host else resolved.engine)
     with resolved.on_device() as (a, b):
         run_fused(run, gemm, product, GemmArguments(a, b, out=resolved.out, epilogue=bound,
-                                                    algorithm=algorithm, order="C"), ("x1", "x2"))
+                                                    algorithm=algorithm), ("x1", "x2"))
     first, second = resolved.memories
     shown = _described(first, second, resolved.out_memory or product)
     return run.explanation(f"matmul with an epilogue: {shown}", runs_on)
@@ -387,16 +379,19 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
                     order: str = "C", variant: str | None = None,
                     element: str | None = None) -> Explanation:
     """The explanation of a copy of an array that need not exist; ``element`` as for products."""
+    from .staging import arrays_at
+
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}"
                                                                  if out is None else "into out")
     if (reason := why_not_words(source.dtype)) is not None:
         refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
-    run = _Unexecuted(device, _Memories())
-    if out is None:
-        run.new_like(source, order, variant)
+    run = _Unexecuted(device, REHEARSAL)
+    a, *target = arrays_at(source, *([] if out is None else [out]))
+    if target:
+        run.copy_into(a, target[0], variant)
     else:
-        run.copy_into(source, out, variant)
+        run.new_like(a, order, variant)
     return run.explanation(call, runs_on if run.planned else "out is the array itself")
 
 

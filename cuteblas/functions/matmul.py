@@ -240,9 +240,11 @@ def _in_memory(x: Any) -> Any:
 
 def _by_kernels(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
                 out: Any) -> Any:
-    from .staging import run_staged
+    from .gemm import GemmArguments
+    from .staging import run_product
 
-    return run_staged(run, arrays, out, product, algorithm)
+    a, b = arrays
+    return run_product(run, product, GemmArguments(a, b, out=out, algorithm=algorithm))[0]
 
 
 def _in_tiles(call: NumpyCall, product: Product) -> np.ndarray | None:

@@ -16,7 +16,6 @@ import numpy as np
 from ..engines.replay.recording import listening
 from .explain import device_for
 from .gemm import new_matrices
-from .gufunc import resolve_product
 from .signatures import Card, Precision
 
 if TYPE_CHECKING:
@@ -268,7 +267,7 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
         return Recording.load(calls).problems
     from ..engines.problems import has_kernels
     from .algorithms import checked_algorithm
-    from .staging import stage
+    from .staging import problem_of
 
     if len(order) != 2 or set(order) - {"C", "F"}:
         raise ValueError(
@@ -289,8 +288,7 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
             ) from None
         x1, x2 = (replace(new_matrices(shape, dtype, letter), address=(2 * i + j + 1) << 44)
                   for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
-        product = resolve_product(x1, x2)
-        problems.append(stage(x1, x2, None, product, checked_algorithm(precision)).problem)
+        problems.append(problem_of(x1, x2, checked_algorithm(precision)))
     return problems
 
 
