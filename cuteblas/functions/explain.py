@@ -94,12 +94,11 @@ class Explanation:
         """The expected time in seconds (``.seconds``), with that of ``copies``, what bounds it
         (``.bound``) and the floor of the plan (``.floor``); ``None`` without a plan.
         """
-        return None if self.plan is None else self._expected(self.plan)
-
-    def _expected(self, plan: Plan) -> Estimate:
+        if self.plan is None:
+            return None
         from ..planning.floors import estimate
 
-        found = estimate(plan)
+        found = estimate(self.plan)
         return found if found.seconds is None else replace(found, seconds=found.seconds
                                                            + self.copying_s)
 
@@ -143,7 +142,7 @@ class Explanation:
         kernel = kernel_words(self.plan)
         copies = [*self.copies, *self.plan.copied]
         return [("kernel", self._where + kernel),
-                ("time", time_words(self.plan, self._expected(self.plan))),
+                ("time", time_words(self.plan, self.estimate)),     # type: ignore[arg-type]
                 ("copies", "; ".join(copies) or "none"),
                 *(row for row in (("measured", self.plan.measured),
                                   ("fallback", self.plan.fallback)) if row[1])]
@@ -226,10 +225,9 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     if not resolved.engine.on_host:
         resolve_matmul(asked)
     (first, second), target = resolved.memories, resolved.out_memory
-    planned, runs_on = _place(resolved, card, lambda: resolved.work(
-        resolve_product(first, second, target, arguments)))
-    if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
-        runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
+    planned, runs_on = _place(
+        resolved, card, lambda: resolved.work(resolve_product(first, second, target, arguments)),
+        lambda: None if arguments else words_for(*resolved.arrays))
     return explain_product_of(first, second, target, planned, runs_on, algorithm, arguments)
 
 
@@ -364,14 +362,13 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     if out is not None:
         check_out(array, out)
     strides = (new_memory(memory, order) if out is None else out).strides
-    planned, runs_on = _place(resolved, card, lambda: copy_work(array, strides))
-    if runs_on.startswith("NumPy;"):
+
+    def in_blocks() -> str | None:
         apart = out is None or not np.may_share_memory(array, out)
         found = method(array.shape, strides, array.strides, array.dtype) if apart else None
-        if found is not None:
-            runs_on = runs_on.replace(
-                "NumPy;", f"NumPy, in blocks, {found.threads} thread{'s' * (found.threads > 1)};", 1
-            )
+        return None if found is None else f"in blocks, {found.threads} thread{'s' * (found.threads > 1)}"
+
+    planned, runs_on = _place(resolved, card, lambda: copy_work(array, strides), in_blocks)
     return explain_copy_of(memory, resolved.out_memory, planned, runs_on, order, variant)
 
 
@@ -404,21 +401,23 @@ def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
     return device if isinstance(device, Info) else device_named(device)
 
 
-def _place(resolved: Resolved, card: DeviceInfo | None,
-           work: Callable[[], Work]) -> tuple[DeviceInfo, str]:
-    """The device to plan for, and who does the work."""
+def _place(resolved: Resolved, card: DeviceInfo | None, work: Callable[[], Work],
+           by_numpy: Callable[[], str | None] = lambda: None) -> tuple[DeviceInfo, str]:
+    """The device to plan for, and who does the work; ``by_numpy`` says how NumPy does it."""
     if card is not None:
         return limited(card), f"{card.name}, which was asked for"
     x = resolved.arrays[0]
     device = resolved.engine.device(x)
     if kind_of(x) == "cupy":
         return device, f"cuda:{x.data.device_id}, {device.name}"
-    if not may_move(*resolved.arrays, resolved.out):
-        return device, on_the_host(device)
-    return device, where_it_runs(work(), device.name)
+    moves = may_move(*resolved.arrays, resolved.out)
+    runs_on = where_it_runs(work(), device.name) if moves else _on_the_host(device)
+    if runs_on.startswith("NumPy;") and (words := by_numpy()) is not None:
+        runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
+    return device, runs_on
 
 
-def on_the_host(device: DeviceInfo) -> str:
+def _on_the_host(device: DeviceInfo) -> str:
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import index
 from pathlib import Path
 from time import perf_counter
@@ -40,8 +40,7 @@ class Recording:
         """Write the problems to a file, as JSON; replace it if it exists."""
         import json
 
-        text = json.dumps({"form": _FORM, "problems": [_written(problem)
-                                                       for problem in self.problems]}, indent=1)
+        text = json.dumps({"form": _FORM, "problems": self.problems}, indent=1, default=_written)
         Path(file).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -302,12 +301,11 @@ def _classes() -> dict[str, type]:
 
 
 def _written(x: Any) -> Any:
-    if is_dataclass(x) and not isinstance(x, type):
-        return {"is": type(x).__name__} | {each.name: _written(getattr(x, each.name))
-                                           for each in fields(x) if each.init}
-    if isinstance(x, tuple):
-        return [_written(each) for each in x]
-    return {"complex": [x.real, x.imag]} if isinstance(x, complex) else x
+    """What stands for an object that JSON does not have."""
+    if isinstance(x, complex):
+        return {"complex": [x.real, x.imag]}
+    return {"is": type(x).__name__} | {each.name: getattr(x, each.name)
+                                       for each in fields(x) if each.init}
 
 
 def _read(x: Any, classes: Mapping[str, type]) -> Any:
