@@ -44,6 +44,7 @@ FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
 
 _FASTER = "NumPy is expected to be faster"
+_UNREADY = ("CUDA is not started yet", "CUDA is being started", "its kernels are being compiled")
 _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA starts: the start costs idle processors."""
 
@@ -394,15 +395,15 @@ def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ())
     if gain <= 0:
         if work.products:
             _wish(work, here, arrays)
-        return _FASTER if _started else "CUDA is not started yet"
+        return _FASTER if _started else _UNREADY[0]
     if not _started and not _starts(gain):
-        return _missing("CUDA is not started yet", kind, gain)
+        return _UNREADY[0]
     if _starting is not None and not _ended(_starting, kind, gain, _missed[None]):
-        return _missing("CUDA is being started", kind, gain)
+        return _UNREADY[1]
     if not _started:
         return "there is no GPU"
     if kind in _compiling and not _ended(_compiling[kind], kind, gain, _missed[kind]):
-        return _missing("its kernels are being compiled", kind, gain)
+        return _UNREADY[2]
     return None
 
 
@@ -415,14 +416,9 @@ def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
     return (kept := expected(arrays)), kept and expected(arrays, hashed=True)
 
 
-def _missing(why: str, kind: tuple[Any, ...], gain: float) -> str:
+def _miss(kind: tuple[Any, ...], seconds: float) -> None:
     if len(_missed) > _MOST_KINDS:
         _missed.clear()
-    _miss(kind, gain)
-    return why
-
-
-def _miss(kind: tuple[Any, ...], seconds: float) -> None:
     for calls in None, kind:
         _missed[calls] += seconds
 
@@ -527,13 +523,18 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     begin = perf_counter()
     with backend("numpy"):
         result = stay()
+    seconds = perf_counter() - begin
+    if why in _UNREADY:
+        here, there = work.seconds()
+        # the first product of a BLAS takes longer than others, and CUDA's start slows all of them
+        _miss(kind, max((here if why == _UNREADY[0] else seconds) - there, 0.0))
     if work.products:
         _busy = perf_counter() + _spin()
         if why == _FASTER:
             _alternating = _busy
     # which take processors
     if all(job is None or job.done() for job in (_starting, *_compiling.values())):
-        _learn(False, work, perf_counter() - begin)
+        _learn(False, work, seconds)
     if not _started and _missed[None] >= _GAIN:
         _begin_to_start()
     return result

@@ -1103,12 +1103,10 @@ def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
 
 def _digits(c: Any, shape: Sequence, stride: Sequence) -> list[Any]:
     out = []
-    last = len(shape) - 1
-    for k in range(last):
-        s = shape[k]
-        out.append(c % s * stride[k])
-        c = c // s
-    out.append(c * stride[last])
+    for s, d in zip(shape[:-1], stride, strict=False):
+        c, digit = divmod(c, s)
+        out.append(digit * d)
+    out.append(c * stride[-1])
     return out
 
 

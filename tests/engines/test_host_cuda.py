@@ -548,8 +548,7 @@ def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
     assert {placement._stays(large, ()) for _ in range(3)} == {"CUDA is being started"}
     assert "CUDA is being started" in placement.where_it_runs(large, "a card")
     (job,) = not_started
-    waits = 3 * gains[0] + gains[1] * np.arange(1, 4)       # at most: what calls miss, and missed
-    assert np.allclose(job.offered, waits, rtol=1e-9)
+    assert np.allclose(job.offered, [gains[1]] * 3, rtol=1e-9)      # for which they wait at most
     tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
     assert placement._stays(tiny, ())
     job.end()
@@ -562,22 +561,24 @@ def test_calls_wait_for_no_more_than_calls_have_missed(not_started, monkeypatch)
     monkeypatch.setattr(Job, "wait", lambda job, most: job.offered.append(most) or most)
     large = placement.work_of(1e10, np.float64, [], None, (100, 100))
     here, there = large.seconds()
-    kinds = ("some",), ("others",)
-    for kind in kinds * 2:
-        assert placement._stays(large, kind) == "CUDA is being started"
-    (start,) = not_started
-    assert np.allclose(start.offered, here - there)         # each waits for its own gain only
-    start.end()
+
+    def call():
+        placement.offload("matmul", large, None, [], None, lambda: sleep(there + 0.05))
+
+    call()
+    (job,) = not_started
+    assert job.offered == [here - there]
+    call()                              # what the first one missed, less what it waited
+    assert np.allclose(job.offered[1], here - there + max(0.05 - (here - there), 0), atol=0.02)
     monkeypatch.setattr(placement, "_started", True)
-    compiled = placement._compiling[kinds[0]] = Job()
-    try:
-        placement._missed[kinds[0]] = 3.0
-        placement._missed[kinds[1]] = 5.0
-        for _ in range(2):
-            assert placement._stays(large, kinds[0]) == "its kernels are being compiled"
-    finally:
-        placement._compiling.clear()
-    assert np.allclose(compiled.offered, [3.0 + here - there, here - there])
+    job.end()
+    kinds = [("matmul", large.dtype, shape) for shape in range(2)]
+    compiled = Job()
+    monkeypatch.setattr(placement, "_compiling", dict.fromkeys(kinds, compiled))
+    placement._missed.update({kinds[0]: 3.0, None: 9.0})
+    for kind in kinds[0], kinds[0], kinds[1]:
+        assert placement._stays(large, kind) == "its kernels are being compiled"
+    assert np.allclose(compiled.offered, [here - there + missed for missed in (3.0, 0.0, 0.0)])
 
 
 def test_auto_starts_cuda_when_a_call_would_gain_by_an_array_that_stays(not_started, monkeypatch):
