@@ -16,6 +16,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
+from ..engines.replay.recording import store
 from ..engines.replay.registry import replays
 from .algorithms import (
     AS_PLANNED,
@@ -279,8 +280,7 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
 # -- NumPy arrays by NumPy -------------------------------------------------------------------------
 _programs: dict[Any, Func] = {}
 """Functions of the operands and ``out``, by all of a call that decides what it does."""
-_MOST_PROGRAMS = 4096
-_small: set[tuple[Any, ...]] = set()
+_small: dict[tuple[Any, ...], bool] = {}
 """Subscripts and shapes of pairs with few products, which NumPy's plain loop computes."""
 
 
@@ -311,10 +311,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     program = _programs.get(key)
     if program is None:
         program = _program(text, arrays, optimize, out, arguments)
-        if None not in how:
-            if len(_programs) >= _MOST_PROGRAMS:
-                _programs.clear()
-            _programs[key] = program
+        store(_programs, None if None in how else key, program)
     return program(*arrays, out=out)
 
 
@@ -378,8 +375,8 @@ def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.nda
             found, _ns = program(at_once, memories, out_memory)
         if half or not loops:
             return found
-    elif count == 2 and out is None and not arguments and len(_small) < _MOST_PROGRAMS:
-        _small.add((text, *[x.shape for x in arrays]))
+    elif count == 2 and out is None and not arguments:
+        store(_small, (text, *[x.shape for x in arrays]), True)
     return partial(np.einsum, text, **arguments)                # over all indices
 
 

@@ -15,7 +15,6 @@ from ..engines.emulator import EMULATOR
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import QUIET, product_in
 from ..engines.placement import FEW, stays
-from ..engines.problems import has_kernels, readable
 from ..engines.replay.numpy import record_key, recorded
 from ..engines.replay.registry import Replayable, replays
 from ..engines.settings import current_backend
@@ -32,6 +31,7 @@ from .gemm import (
 from .gufunc import Product, let_numpy_refuse, single_out
 from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
+from .staging import run_product
 
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
@@ -63,7 +63,7 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
 
     with resolved.on_device() as (a, b):
         result = run_fused(run, multiply, product, GemmArguments(a, b, out=out, epilogue=bound,
-                                                                 algorithm=algorithm, order="C"),
+                                                                 algorithm=algorithm),
                            ("x1", "x2") if kernels else ("", ""))
         if isinstance(result, tuple):
             return result
@@ -179,13 +179,9 @@ def resolve_fused(x1: Any, x2: Any, out: Any, bound: Bound,
 
 def run_fused(run: Execution, multiply: Func, product: Product, given: GemmArguments,
               names: tuple[str, str]) -> Any:
-    """Multiply matrices of the operands; copies of operands are counted by these names."""
+    """Multiply, with operands of an epilogue that have the axes of the result."""
     x1, x2, out, bound = given.a, given.b, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
-    first, second = (run.staged(x, readable(run.memory(x), product.dtype), name)
-                     for x, name in zip((x1, x2), names, strict=True))
-    result = run.empty(product.memory) if out is None else out
-    a, b, c = product.matrices(first, second, result)
     rank = len(product.shape)
     if product.cores[-1] != (rank - 2, rank - 1):           # operands are matrices as the result is
         def over_matrices(name: str, x: Any) -> Any:
@@ -196,19 +192,7 @@ def run_fused(run: Execution, multiply: Func, product: Product, given: GemmArgum
             return product.over_result(x.reshape((1,) * (rank - x.ndim) + x.shape))
 
         bound = bound.converted(over_matrices)
-    name, output = product.dtype.name, _stored(result.dtype)
-    compute = None if output == name else accumulator_of(name, name, name)
-    _c, auxiliary = multiply(run, given._replace(a=a, b=b, out=c, output=output, compute=compute,
-                                                 epilogue=bound))
-    beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
-    if beyond > 0:
-        auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:])
-                     for name, x in auxiliary.items()}
+    result, auxiliary = run_product(run, product, given._replace(epilogue=bound), multiply, names)
     if out is None and product.shape == () and isinstance(result, np.ndarray):
         result = result[()]
     return (result, auxiliary) if auxiliary else result
-
-
-def _stored(dtype: np.dtype) -> str:
-    """The type that results are rounded to: that of ``out`` or the kernels' widest."""
-    return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"
