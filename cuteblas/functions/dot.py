@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from ..engines.dispatch import kind_of, own_call
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
@@ -385,18 +388,13 @@ def settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression |
         axes_a, axes_b = axes
     except TypeError:
         axes_a, axes_b = range(-axes, 0), range(axes)
-    axes_a, axes_b = ([named] if not np.iterable(named) else list(named)
-                      for named in (axes_a, axes_b))
-    if any(isinstance(i, bool) for i in (*axes_a, *axes_b)):
+    named = [[*x] if np.iterable(x) else [x] for x in (axes_a, axes_b)]
+    if len(named[0]) != len(named[1]) or any(isinstance(i, bool) for i in chain(*named)):
         return None
-    try:
-        axes_a, axes_b = ([range(len(x.shape))[i] for i in named]
-                          for x, named in ((a, axes_a), (b, axes_b)))
-    except (IndexError, TypeError):
-        return None
-    if len(axes_a) != len(axes_b) or len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b):
-        return None
-    return _matched(a, b, axes_a, axes_b, np.dot, scalar=False)
+    with suppress(TypeError, ValueError):
+        axes_a, axes_b = map(normalize_axis_tuple, named, (len(a.shape), len(b.shape)))
+        return _matched(a, b, axes_a, axes_b, np.dot, scalar=False)
+    return None
 
 
 def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:

@@ -34,18 +34,6 @@ def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
     return _LOOP_CALL + products * rates[min(operands, len(rates)) - 1]
 
 
-def rounded_once(subscripts: str, order: Any, dtype: np.dtype, wide: np.dtype,
-                 *arrays: np.ndarray, out: np.ndarray | None = None) -> Any:
-    """NumPy's plain loop in a wider type: on float16, it rounds sums on their way."""
-    with np.errstate(all="ignore"):
-        factors = (_cast(x, dtype) for x in arrays)
-        result = np.einsum(subscripts, *factors, dtype=wide, order=order)
-        if out is None:
-            return result.astype(dtype)
-        np.copyto(out, result, casting="unsafe")
-        return out
-
-
 class _Step(NamedTuple):
     """A product: ``compute`` makes a tensor with the indices ``kept`` from its factors. If there is
     a shape ``stacked``, it also writes to an array of that shape, ``by_blas`` to matrices."""
