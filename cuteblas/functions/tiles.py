@@ -144,8 +144,9 @@ def tiled_contraction(function: str, settled: Expression, arrays: Sequence[np.nd
     where: dict[tuple[bool, ...], tuple[Any, ...]] = {}     # by which operands have an index
     for c in sorted(extents, key=lambda c: -extents[c]):
         axes = [[axis for axis, indices in enumerate(each) if c in indices] for each in every]
-        if axes[0] and extents[c] > 1 and all(len(found) < 2 and all(each[axis] == c for axis in found)
-                                              for found, each in zip(axes, every, strict=True)):
+        alone = all(len(found) < 2 and all(each[axis] == c for axis in found)
+                    for found, each in zip(axes, every, strict=True))
+        if alone and axes[0] and extents[c] > 1:
             at, *its = (found[0] if found else None for found in axes)
             where.setdefault(tuple(axis is not None for axis in its), (c, at, *its))
     if not where.keys() - {(False, False)}:
