@@ -310,7 +310,9 @@ def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
         floating = all(isinstance(x, np.ndarray) and x.dtype.kind in "fc" for x in arrays)
         subscripts = read(operands, shapes) if floating else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
-            optimize = ["einsum_path", *contraction_path(subscripts)]
+            path = ["einsum_path", *contraction_path(subscripts)]
+            result = _by_plain_numpy(operands, *arrays, optimize=path, **arguments)
+            return result if result.ndim else result[()]
     named = arguments if out is None else {**arguments, "out": out}
     return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
 

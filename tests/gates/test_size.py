@@ -16,7 +16,7 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 21430, "blas": 17270, "cli": 21800, "codegen": 30520, "dask": 7880,
-    "emulator": 5000, "engines": 46960, "functions": 60961, "kernels": 70960, "layout": 33410,
+    "emulator": 5000, "engines": 46960, "functions": 60989, "kernels": 70960, "layout": 33410,
     "planning": 79150, "runtime": 15020, "tutorial": 4840,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 299, 7, 707
