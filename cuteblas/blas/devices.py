@@ -72,7 +72,7 @@ def _read(function: str, types: Types | None, request: Request) -> Call:
     for name in ("alpha", "beta"):
         if hasattr(value := getattr(request, name), "ndim") and not isinstance(value, np.generic):
             raise TypeError(f"{function} with devices= takes a number as {name}, got an array")
-    call = read(function, types, request, _gathered, _seen)
+    call = read(function, types, request, gather=_gathered, view=_seen)
     for name, x in call.gathered.arrays.items():
         if x.ndim > 3 or (x.shape[:-2] != call.shape[:-2] and (name in ("c", "out") or x.ndim > 2)):
             raise ValueError(

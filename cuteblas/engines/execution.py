@@ -42,10 +42,8 @@ class Execution:
         self.memory = engine.memory
         self.recorder = None if engine.on_host else Recorder()
 
-    def count(self, kind: str, detail: str) -> None:
-        self._tick(self.function, kind, detail)
-
-    def _tick(self, function: str, kind: str, detail: str) -> None:
+    def count(self, kind: str, detail: str, purpose: str = "") -> None:
+        function = self.function + purpose
         if self.recorder is not None:
             self.recorder.counted.append((function, kind, detail))
         if self.engine.runs:
@@ -81,11 +79,11 @@ class Execution:
         return self.engine.plan(problem, x)
 
     def run(self, problem: Problem, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
-            numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
+            numbers: Mapping[str, Any] | None = None, note: str = "", purpose: str = "") -> None:
         """Plan a problem, run it on arrays by role, and count the family of its kernels."""
-        plan = self.plan(problem, next(iter(arrays.values())))
-        plan = self.run_plan(plan, arrays, alpha, beta, numbers)
-        self.count("calls", plan.family + note)
+        plan = self.run_plan(self.plan(problem, next(iter(arrays.values()))), arrays, alpha, beta,
+                             numbers)
+        self.count("calls", plan.family + note, purpose)
 
     def run_plan(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
                  numbers: Mapping[str, Any] | None = None) -> Plan:
@@ -111,8 +109,8 @@ class Execution:
                 with suppress(self.engine.out_of_memory):
                     self.engine.run(smaller, arrays, alpha, beta, numbers)
                     what = f"{smaller.family}{' in blocks' if smaller.family == plan.family else ''}"
-                    why = f"{what} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
-                    tally("workspace", "calls", why).tick()
+                    tally("workspace", "calls", f"{what} instead of {plan.family}: no memory for a "
+                          f"workspace of {plan.workspace_bytes} bytes").tick()
                     return plan
             raise
         return plan
@@ -128,13 +126,12 @@ class Execution:
     # -- copies ------------------------------------------------------------------------------------
     def move(self, src: Any, dst: Any, variant: str | None = None, purpose: str = "") -> None:
         """Copy ``src`` into ``dst``, of one shape and item size, without overlap."""
-        source, function = self.memory(src), self.function + purpose
-        if not source.size:
-            self._tick(function, "calls", "nothing")
-            return
-        plan = self.plan(copy_problem(source, self.memory(dst), variant), src)
-        plan = self.run_plan(plan, {"src": src, "dst": dst})
-        self._tick(function, "calls", plan.family)
+        source = self.memory(src)
+        if source.size:
+            self.run(copy_problem(source, self.memory(dst), variant), {"src": src, "dst": dst},
+                     purpose=purpose)
+        else:
+            self.count("calls", "nothing", purpose)
 
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
         """A new array with the elements of ``a`` in order C, F, A or K, by the copy kernels."""

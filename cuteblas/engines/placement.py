@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from .background import Job
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move",
-           "offload", "rehearsing", "require_cuda", "start_soon", "staying", "stays",
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "engine_for", "gpu_seconds", "host_engine",
+           "may_move", "offload", "rehearsing", "require_cuda", "start_soon", "staying", "stays",
            "where_it_runs", "work_of"]
 
 FEW = 1 << 17
@@ -243,7 +243,7 @@ def stays(*arrays: Any) -> bool:
 def may_move(*arrays: Any) -> bool:
     """Whether a call compares times, or has to move: for ``explain``, which waits for that."""
     _prepare()
-    return not stays(*arrays) and host_engine().moves
+    return engine_for(*arrays).moves
 
 
 def _prepare() -> None:
@@ -314,6 +314,13 @@ def host_engine() -> Engine:
     if rehearsing.get():
         return REHEARSAL
     return EMULATOR if current_backend() == "emulator" else HOST_CUDA
+
+
+def engine_for(*arrays: Any) -> Engine:
+    """What takes a call on NumPy arrays."""
+    from .emulator import NUMPY
+
+    return NUMPY if stays(*arrays) else host_engine()
 
 
 def _reason_for(work: Work) -> tuple[bool, str]:
