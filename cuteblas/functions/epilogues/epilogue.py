@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import update_wrapper
 from types import FunctionType
@@ -185,6 +185,24 @@ class Epilogue:
             raise TypeError(
                 f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})"
             )
+
+    def of_product(self, acc: Any, c: Any, alpha: Any, beta: Any, ones: Collection[str],
+                   operands: ByName) -> Any:
+        """What the function returns for a product, which applies what it does not name: ``c``, if
+        there is one, ``alpha`` and ``beta``, unless they are among the ``ones``."""
+        if "alpha" not in self.parameters and "alpha" not in ones:
+            acc = alpha * acc
+        if c is not None and not {"c", "alpha"} & {*self.parameters}:
+            if not np.can_cast(c.dtype, acc.dtype, "safe"):
+                raise TypeError(
+                    f"epilogue {self} takes no c, so the product adds beta * c to acc, but c is {c.dtype} and "
+                    f"acc {acc.dtype}; let the epilogue take c and beta"
+                )
+            # one times an infinite complex number is not that number
+            before = c.astype(acc.dtype)
+            acc = acc + (before if "beta" in ones else beta * before)
+        values = {"acc": acc, "c": c, "alpha": alpha, "beta": beta, **self.operands, **operands}
+        return self.computed({name: values[name] for name in self.parameters})
 
     def computed(self, arguments: ByName) -> Any:
         """What the function returns for arguments by name, all checked; half-precision arrays are
