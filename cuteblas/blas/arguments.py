@@ -162,10 +162,11 @@ def gathered_operands(row: Routine, given: Arguments) -> Gathered:
     return gathered
 
 
-def prepare(function: str, types: Types | None, request: Request, *, moves: bool = True) -> Call:
+def prepare(function: str, types: Types | None, request: Request, *, moves: bool = True,
+            gather: Func = gather) -> Call:
     """Check a call. One that never moves to the GPU may only be planned, and name a kernel
     wherever it would run."""
-    call = read(function, types, request, moves)
+    call = read(function, types, request, moves, gather)
     _check_memory(call)
     if request.stream is not None and call.place.device is None:
         raise ValueError(

@@ -101,8 +101,9 @@ def _real(given: Arguments, name: str) -> Any:
 def _updated(row: Routine, given: Arguments) -> Any:
     """``alpha a a^T + beta c``, or ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
     twice, hermitian = "b" in row.operands, row.transpose == "H"
-    arrays = gathered_operands(row, given).arrays
-    a, b, c = arrays["a"], arrays.get("b", arrays["a"]), arrays.get("c")
+    gathered = gathered_operands(row, given)
+    arrays = gathered.arrays
+    a, b, c = arrays["a"], arrays.setdefault("b", arrays["a"]), arrays.get("c")
     first, second = _letters(row, given)
     part = "lower" if given.flag("lower") else "upper"
     beta = _real(given, "beta") if hermitian else given["beta"]
@@ -117,9 +118,9 @@ def _updated(row: Routine, given: Arguments) -> Any:
             f"{row.name} takes c of (n, n) = {(n, n)}, but it has shape {c.shape}: a {a.shape}"
             f"{'' if first == 'N' else f' with trans={first!r}'}"
         )
-    call = prepare(row.name, row.types,
-                   Request(alpha, given["a"], given["b" if twice else "a"], beta, given["c"],
-                           first, second, given["overwrite_c"]), moves=False)
+    call = prepare(row.name, row.types, Request(alpha, a, b, beta, given["c"], first, second,
+                                                given["overwrite_c"]),
+                   moves=False, gather=lambda *_: gathered)
     product = call.given
     with where(call):
         target = _target(call)
