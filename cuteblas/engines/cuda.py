@@ -155,7 +155,6 @@ class Cuda:
     on_host = moves = False
     kernels = True
     runs = True
-    library = cupy
     out_of_memory = cupy.cuda.memory.OutOfMemoryError
 
     def memory(self, x: Any) -> Memory:

@@ -67,9 +67,12 @@ class Execution:
         """A view from the first element of ``x``, with strides in bytes."""
         return self.derived(self.engine.view(x, shape, strides), x)
 
-    def staged(self, x: Any, stage: Staged) -> Any:
+    def staged(self, x: Any, stage: Staged, name: str = "") -> Any:
+        """The array, or its copy, which is counted if it has a name and is for kernels."""
         if stage.reason is None:
             return x
+        if name and self.engine.kernels:
+            self.count("copies", f"{name}: {stage.reason}")
         copy = self.empty(stage.memory)
         self.assign(copy, x)
         return copy
@@ -176,10 +179,9 @@ class Execution:
         return x if self.engine.on_host or self.memory(x).whole_elements else self.new_like(x, "K", purpose=_ALIGNMENT)
 
     def _broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
-        missing = (0,) * (len(shape) - x.ndim)
-        return self.view(x, shape, missing + tuple(s if n > 1 else 0
-                                                   for n, s in zip(x.shape, x.strides,
-                                                                   strict=True)))
+        return self.view(x, shape, (*[0] * (len(shape) - x.ndim),
+                                    *(s if n > 1 else 0
+                                      for n, s in zip(x.shape, x.strides, strict=True))))
 
     # -- functions of elements ---------------------------------------------------------------------
     def _cast(self, dst: Any, src: Any) -> None:
@@ -202,7 +204,7 @@ class Execution:
     def scale(self, x: Any, exponent: int, out: Any) -> None:
         """``out[...] = x * 2**exponent`` of two real arrays of one type."""
         if self.engine.on_host:
-            self.engine.multiply(x, 2.0**exponent, out)
+            self.multiply(x, 2.0**exponent, out)
         else:
             self._compute(scaled_of(x.dtype.name, exponent), {"x": x}, out)
 
@@ -252,8 +254,8 @@ def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
     if not isinstance(problem, (GemmProblem, ContractionProblem)) or problem.precision != "auto":
         return
     least = plan.workspace_bytes
-    limits = [(problem, least // parts) for parts in _PARTS]
-    for each, limit in (*limits, (replace(problem, precision="ieee"), 0)):
+    for each, limit in (*((problem, least // parts) for parts in _PARTS),
+                        (replace(problem, precision="ieee"), 0)):
         smaller = plan_for(each, replace(plan.device, workspace_limit=limit))
         if smaller.workspace_bytes < least:
             least = smaller.workspace_bytes

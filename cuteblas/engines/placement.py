@@ -311,9 +311,8 @@ def host_engine() -> Engine:
     """What takes NumPy arrays that do not stay."""
     from .emulator import EMULATOR, HOST_CUDA, REHEARSAL
 
-    if rehearsing.get():
-        return REHEARSAL
-    return EMULATOR if current_backend() == "emulator" else HOST_CUDA
+    kernels = REHEARSAL if rehearsing.get() else EMULATOR
+    return kernels if current_backend() == "emulator" else HOST_CUDA
 
 
 def engine_for(*arrays: Any) -> Engine:
@@ -579,5 +578,5 @@ def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any,
 
 def _is_transpose(a: Any, b: Any) -> bool:
     """Whether one matrix is the other one's transpose in the same memory."""
-    return type(a) is type(b) is np.ndarray and a.ndim == b.ndim == 2 and a.shape == b.shape[::-1] \
+    return type(a) is type(b) is np.ndarray and a.ndim == 2 and a.shape == b.shape[::-1] \
         and a.strides == b.strides[::-1] and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
