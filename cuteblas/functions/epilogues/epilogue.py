@@ -19,7 +19,8 @@ from .tracing import Traced
 COMPUTED = frozenset("?bBhHiIlLqQfdFD")
 """Element types of NumPy arrays that epilogues compute with as they are."""
 _new = object.__new__
-_OF_PRODUCT = ("acc", "c", "alpha", "beta")
+_DEFAULTS = {"alpha": 1, "beta": 0, "c": 0}
+_OF_PRODUCT = "acc", *_DEFAULTS
 
 
 def is_choice(x: Any) -> bool:
@@ -161,9 +162,8 @@ class Epilogue:
             arguments[name] = value
         if "beta" in self.parameters and "c" in arguments and "beta" not in arguments:
             raise TypeError(f"epilogue {self} got c without beta")
-        for name, default in (("alpha", 1), ("beta", 0), ("c", 0)):
-            if name in self.parameters:
-                arguments.setdefault(name, default)
+        defaults = {name: x for name, x in _DEFAULTS.items() if name in self.parameters}
+        arguments = defaults | arguments
         self._refuse_missing(arguments, (*self.operands, *self.inputs))
         return self.computed(arguments)
 

@@ -448,14 +448,14 @@ def _round(x: Any, decimals: int = 0, **others: Any) -> Traced:
         raise TypeError(
             "in an epilogue, numpy.round rounds to integers and takes no further argument"
         )
-    return apply(np.positive if as_traced(x).kind.kind in "iu" else np.rint, x)
+    return apply(np.positive if x.kind.kind in "iu" else np.rint, x)
 
 
 def _like(number: float) -> Callable[..., Traced]:
     def filled(x: Any, dtype: Any = None, order: Any = None, subok: Any = None, *,
                device: Any = None) -> Traced:
-        kind = as_traced(x).kind if dtype is None else _supported(np.dtype(dtype))
-        return Traced(constant(number, kind), kind, None, as_traced(x).extent)
+        kind = x.kind if dtype is None else _supported(np.dtype(dtype))
+        return Traced(constant(number, kind), kind, None, x.extent)
     return filled
 
 
