@@ -9,7 +9,7 @@ import numpy as np
 
 from ..engines.dispatch import ByName, Func
 from ..engines.engine import Engine, engine_of
-from ..engines.memory import Ints, Memory, overlap, same_elements
+from ..engines.memory import Ints, overlap, same_elements
 from ..engines.placement import engine_for, host_engine
 from ..functions.algorithms import (
     AS_PLANNED,
@@ -236,14 +236,13 @@ def _bound(function: str, epilogue: Any, place: Place) -> Any:
 
 def _inferred(arrays: ByName, request: Request) -> Types:
     """The types of ``gemm``: those of the arrays, float64 or complex128 if all are lists."""
-    operands = next((type_name(arrays[x].dtype) for x in "ab"
-                     if not isinstance(arrays[x], LISTS)), None)
-    if operands is None:
-        operands = "complex128" if any(is_complex_list(arrays[x]) for x in "ab") else "float64"
-    dtype = request.dtype
-    if dtype is None:
-        dtype = next((type_name(arrays[x].dtype) for x in ("out", "c") if x in arrays
-                      and not isinstance(arrays[x], LISTS)), None)
+    def named(*names: str) -> str | None:
+        return next((type_name(arrays[x].dtype) for x in names if x in arrays
+                     and not isinstance(arrays[x], LISTS)), None)
+
+    operands = named("a", "b") or ("complex128" if any(is_complex_list(arrays[x]) for x in "ab")
+                                   else "float64")
+    dtype = named("out", "c") if request.dtype is None else request.dtype
     return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype,
                     epilogue=request.epilogue is not None)
 
@@ -331,15 +330,6 @@ def _targets(function: str, request: Request, arrays: ByName, overwrites: bool, 
     return c, c, request.c
 
 
-class _Use(NamedTuple):
-    """An array of a call, if it may not share even the same elements, and if it is written."""
-
-    name: str
-    memory: Memory
-    whole: bool = False
-    written: bool = False
-
-
 def _check_memory(call: Call) -> None:
     """Refuse results that cannot be written in place, and operands that kernels cannot read."""
     arrays, given, epilogue = call.gathered.arrays, call.given, call.given.epilogue
@@ -359,10 +349,11 @@ def _check_memory(call: Call) -> None:
     # An operand of an epilogue may have the name of an argument, so these are not a mapping.
     further = [("alpha", given.alpha, True), ("beta", given.beta, True),
                *((name, x, False) for name, x in (epilogue.operands if epilogue else {}).items())]
-    used = [*(_Use(name, engine.memory(x), True, True) for name, x in outputs.items()),
-            *(_Use(name, memory, name in ("a", "b"), name == target)
+    # arrays, whether they may not share even the same elements, and whether they are written
+    used = [*((name, engine.memory(x), True, True) for name, x in outputs.items()),
+            *((name, memory, name in ("a", "b"), name == target)
               for name, memory in operands.items()),
-            *(_Use(name, engine.memory(x), whole) for name, x, whole in further
+            *((name, engine.memory(x), whole, False) for name, x, whole in further
               if scalar_kind(x) == "device")]
     for i, (name, memory, whole, written) in enumerate(used):
         if not written:

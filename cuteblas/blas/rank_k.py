@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..engines.emulator import NUMPY
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
-from ..functions.gemm import gemm, gemm_by_numpy, new_matrices
+from ..functions.gemm import new_matrices
+from ..functions.host_gemm import multiply
 from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import Arguments, Call, Request, gathered_operands, prepare
 from .calls import answered, perform, where
@@ -126,15 +128,14 @@ def _updated(row: Routine, given: Arguments) -> Any:
         target = _target(call)
         if hermitian and product.c is not None:
             _without_imaginary_diagonal(target)
-        multiply = partial(gemm, Execution(call.function, call.engine)) if call.engine.kernels \
-            else partial(gemm_by_numpy, call.function)
+        run = Execution(call.function, NUMPY if call.engine.moves else call.engine)
         product = product._replace(c=None if product.c is None else target, out=target,
                                    triangle=part, hermitian=hermitian and not twice)
-        multiply(product)
+        multiply(run, product)
         if twice:               # the factor and the operands of the first product, exchanged
             a, b = call.trans_a.view(b), call.trans_b.view(a)
             alpha = product.alpha.conjugate() if hermitian else product.alpha
-            multiply(product._replace(a=a, b=b, alpha=alpha, beta=1, c=target))
+            multiply(run, product._replace(a=a, b=b, alpha=alpha, beta=1, c=target))
         if hermitian:         # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
     return answered(call, target)
