@@ -152,8 +152,7 @@ def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
         covering = word < most and length * item >= _COVERING_FROM and (piece or side == 1)
         odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
         sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run),
-                             most if covering else word, 1, 1, _SECTOR if odd or covering else 0,
-                             covering))
+                             most if covering else word, 1, 1, _SECTOR if odd or covering else 0))
     words = prod(box) // min(each.word for each in sides)
     threads = min(_THREADS[words > _MANY * _THREADS[0]], -(-words // _WARP) * _WARP)
     source, target = (_with_threads(side, box, item, threads) for side in sides)
