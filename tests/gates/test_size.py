@@ -19,7 +19,7 @@ BUDGETS = {                             # tokens
     "emulator": 5000, "engines": 45680, "functions": 61510, "kernels": 68180, "layout": 33280,
     "planning": 78320, "runtime": 15020, "tutorial": 4840,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 298, 7, 688
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 298, 7, 687
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
