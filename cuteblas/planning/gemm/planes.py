@@ -96,8 +96,8 @@ def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
     # shared memory: what does not fit is read again. With rows across K, the other operand uses it
     # too.
     most = device.shared_bytes_per_block
-    operands = [SplitOperand(side.access, (1, 1), VECTOR_BYTES // side.operand.item, len(side.modes),
-                             side.operand.dtype, doubled)
+    operands = [SplitOperand(side.access, side.operand.dtype, len(side.modes),
+                             run=VECTOR_BYTES // side.operand.item, doubled=doubled)
                 for side, doubled in zip(sides(p), (False, parts_of(p.a.dtype) == 2), strict=True)]
     along = all(x.k_major for x in operands)
     for threads, resident in _ALONG if along else _ACROSS:
