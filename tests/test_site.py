@@ -25,7 +25,7 @@ def public(module, by_part):
     parts = [path.stem
              for path in Path(importlib.import_module(module).__file__).parent.glob("[a-z]*.py")]
     return {f"{part}.{name}" for part in parts
-            for name in importlib.import_module(f"{module}.{part}").__all__
+            for name in getattr(importlib.import_module(f"{module}.{part}"), "__all__", ())
             if getattr(getattr(importlib.import_module(f"{module}.{part}"), name), "__module__",
                        "") == f"{module}.{part}"}
 

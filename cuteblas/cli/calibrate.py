@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -367,7 +367,6 @@ class Workers(ProcessPoolExecutor):
                          (signal.SIGINT, signal.SIG_IGN))
 
     def __exit__(self, *error: object) -> None:
-        own = [*(self._processes or {}).values()]
         self.shutdown(wait=False, cancel_futures=True)
-        for child in own:                               # which may have minutes of work before them
+        for child in active_children():                 # which may have minutes of work before them
             child.terminate()

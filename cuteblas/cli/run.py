@@ -16,7 +16,7 @@ import sys
 from argparse import REMAINDER, Namespace
 from collections import Counter
 from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
-from runpy import _get_module_details  # type: ignore[attr-defined]  # as pdb and trace do
+from importlib.util import find_spec
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -143,9 +143,36 @@ def _first(arguments: list[str], of: str) -> str:
 
 def _module(name: str, arguments: list[str]) -> tuple[ModuleType, CodeType]:
     _enter(os.getcwd(), ["-m", *arguments])
-    _name, spec, code = _get_module_details(name, _NoProgram)
+    spec = _specified(name)
+    if spec.submodule_search_locations is not None:
+        try:
+            spec = _specified(f"{name}.__main__")
+        except _NoProgram as error:
+            raise _NoProgram(
+                f"{error}; {name!r} is a package and cannot be directly executed"
+            ) from None
+    if (code := spec.loader.get_code(spec.name)) is None:
+        raise _NoProgram(f"No code object available for {name}")
     sys.argv[0] = spec.origin
     return _main_of(spec), code
+
+
+def _specified(name: str) -> Any:
+    """A module's specification, or the message of ``python -m``; its package is imported."""
+    try:
+        spec = find_spec(name)
+    except ImportError as error:
+        # raised inside of the package, whose traceback is shown
+        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
+            raise
+        hint = f". Try using {name[:-3]!r} instead of {name!r} as the module name."
+        raise _NoProgram(
+            f"Error while finding module specification for {name!r} ({type(error).__name__}: "
+            f"{error}){hint if name.endswith('.py') else ''}"
+        ) from None
+    if spec is None:
+        raise _NoProgram(f"No module named {name}")
+    return spec
 
 
 def _main_of(spec: Any) -> ModuleType:

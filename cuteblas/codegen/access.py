@@ -12,8 +12,6 @@ from ..layout.banks import wavefronts
 from ..layout.symbolic import Expr, IntLike, combined, operands
 from .engine import Element
 
-__all__ = ["AccessCounter", "sectors", "wavefronts"]
-
 _SECTOR_BYTES = 32
 # stand for extents and strides that are known only at run time
 _SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20
@@ -21,26 +19,7 @@ _SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20
 
 def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
     """Global-memory sectors (32 bytes) that one warp's access touches, and the fewest that its
-    bytes allow.
-
-    Parameters
-    ----------
-    addresses : list of int
-        Addresses of the lanes, in bytes.
-    nbytes : int
-        Bytes that each lane accesses.
-
-    Returns
-    -------
-    (int, int)
-        The sectors touched, and the fewest possible.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.access import sectors
-    >>> sectors([4 * lane for lane in range(32)], 4), sectors([128 * lane for lane in range(32)], 4)
-    ((4, 4), (32, 4))
-    """
+    bytes allow."""
     touched = {s for a in addresses for s in range(a // _SECTOR_BYTES,
                                                    (a + nbytes - 1) // _SECTOR_BYTES + 1)}
     return len(touched), -(-len(set(addresses)) * nbytes // _SECTOR_BYTES)
@@ -48,36 +27,12 @@ def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
 
 @dataclass
 class AccessCounter:
-    """Collects the accesses that a builder writes.
-
-    Attributes
-    ----------
-    threads : int
-        Threads of a block.
-    thread : Expr, optional
-        The variable that is the number of a thread.
-    definitions : dict
-        Named integers of the source and what they stand for.
-    parameters : dict
-        Values to use for the kernel's integer parameters; every other variable is zero.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.copies import Vector
-    >>> from cuteblas.layout import Layout, Tensor
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> S, r = Tensor(k.pointer("S", "float32"), Layout((32, 8), (8, 1))), k.registers("r", "float32", Layout(1))
-    >>> k.do("load_global", r(0), S(k.thread, 0), of=1)
-    >>> k.count(S(k.thread, 0), 1, "load_global")
-    >>> k.build().facts
-    {'global load S': '4 bytes a lane: 32 sectors of at least 4'}
-    """
+    """Collects the accesses that a builder writes."""
 
     threads: int
     thread: Expr | None = None
     definitions: dict[str, IntLike] = field(default_factory=dict)
-    parameters: dict[str, int] = field(default_factory=dict)
+    parameters: dict[str, int] = field(default_factory=dict)    # other variables are zero
     _seen: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     _known: dict[Expr, int | list[int]] = field(default_factory=dict)
 

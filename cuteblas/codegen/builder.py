@@ -441,10 +441,8 @@ class KernelBuilder:
         CodegenError
             If the value has another type.
         """
-        if isinstance(target, Expr):
-            self._line(f"{self._c(target)} = {self._c(value)};")
-        else:
-            self._line(f"{self._c(target)} = {self._value(value, target.dtype)};")
+        kind = None if isinstance(target, Expr) else target.dtype
+        self._line(f"{self._c(target)} = {self._value(value, kind)};")
 
     def call(self, name: str, *arguments: Argument, of: object = ()) -> Term:
         """The value of a device function (:mod:`~cuteblas.codegen.intrinsics`).
@@ -512,7 +510,6 @@ class KernelBuilder:
             yield start
             return
         name = self._unused(name)
-        last = bounds(stop)[1]
         if unroll is not None:
             self._lines.append("#pragma unroll" if unroll else "#pragma unroll 1")
         advance = f"++{name}" if step == 1 else f"{name} += {self._c(step)}"
@@ -520,7 +517,7 @@ class KernelBuilder:
             f"for ({self._int} {name} = {self._c(start)}; {name} < {self._c(stop)}; {advance})"
         ):
             self._fresh(name)
-            yield Var(name, bounds(start)[0], None if last is None else last - 1)
+            yield Expr("var", (name,), bounds(start)[0], bounds(stop)[1] - 1)
 
     @contextmanager
     def loops(self, extents: Sequence[int], names: str = "ijklmn") -> Iterator[tuple[IntLike, ...]]:
@@ -733,7 +730,7 @@ class KernelBuilder:
 
     def _declare(self, name: str, text: str, facts: Expr) -> Expr:
         self._line(f"{self._int} const {self._fresh(name)} = {text};")
-        variable = Var(name, facts.lo, facts.hi, facts.bits)
+        variable = Expr("var", (name,), facts.lo, facts.hi, facts.bits)
         if facts != variable:
             self._access.define(name, facts)
         return variable

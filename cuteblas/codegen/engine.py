@@ -16,7 +16,7 @@ from ..layout.symbolic import IntLike, bits_of, functions_of, is_static, maximum
 from .errors import CodegenError
 from .values import Rendered, Use, Value, integer
 
-__all__ = ["CodegenError", "Element", "Lines", "Pointer", "Space", "static_extents"]
+__all__ = ["CodegenError", "Element", "Pointer", "Space"]
 
 Space = Literal["gmem", "smem", "rmem"]
 
@@ -120,40 +120,12 @@ class Pointer:
 @dataclass(frozen=True)
 class Lines:
     """The memory around a tensor as aligned words; :meth:`KernelBuilder.lines` makes them. Elements
-    may begin anywhere in a word.
-
-    Places count elements of the tensor from the first word, which begins at or before the tensor's
-    address.
-
-    Attributes
-    ----------
-    words : Pointer
-        The words.
-    before : IntLike
-        Elements from the first word to the tensor's address.
-    packed : int
-        Elements of a word.
-    span : tuple of IntLike, optional
-        The first element and the end of the array's memory, counted from the tensor's address.
-
-    Examples
-    --------
-    A word of four bytes that begins anywhere is cut from the two aligned ones that cover it:
-
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> from cuteblas.layout import Layout, Tensor
-    >>> k = KernelBuilder("example", threads=32)
-    >>> S = Tensor(k.pointer("S", "b8", alignment=1), Layout(100))
-    >>> lines = k.lines("S_words", S.engine, "b32", 4)
-    >>> place = lines.place(S(k.thread))
-    >>> place, lines.run(place, 2)(1).index, lines.bits(place)
-    (S_words_before + tid, ((S_words_before + tid) >> 2) + 1, ((S_words_before + tid) & 3) * 8)
-    """
+    may begin anywhere in a word."""
 
     words: Pointer
-    before: IntLike
-    packed: int
-    span: tuple[IntLike, IntLike] | None = None
+    before: IntLike                     # elements from the first word to the tensor's address
+    packed: int                         # elements of a word
+    span: tuple[IntLike, IntLike] | None = None     # of the array, in elements from that address
 
     def place(self, element: Element) -> IntLike:
         """The place of an element of the tensor."""
@@ -183,30 +155,7 @@ class Lines:
 
 
 def static_extents(tensor: Tensor) -> tuple[int, ...]:
-    """Static sizes of the top-level modes.
-
-    Parameters
-    ----------
-    tensor : Tensor
-        A tensor whose shape is known.
-
-    Returns
-    -------
-    tuple of int
-        A size for each top-level mode.
-
-    Raises
-    ------
-    CodegenError
-        If a size is unknown when the kernel is generated.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.engine import static_extents
-    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
-    >>> static_extents(Tensor(counting_iterator(), Layout((4, (2, 3)))))
-    (4, 6)
-    """
+    """Static sizes of the top-level modes."""
     extents = tensor.extents
     if not all(map(is_static, extents)):
         raise CodegenError(

@@ -16,8 +16,6 @@ from .errors import CodegenError
 from .intrinsics import INTRINSICS, called, result_of
 from .values import Rendered, Term, Value, complex_of, rendered
 
-__all__ = ["FUNCTIONS", "LEAVES", "EpilogueGraph", "Node", "emit", "epilogue_role", "literal"]
-
 LEAVES = ("acc", "c", "alpha", "beta", "operand", "scalar", "constant")
 """Nodes without arguments; an operand is laid out over C, a scalar is supplied by each call."""
 
@@ -30,57 +28,13 @@ _LONGEST_TEXT = 400                     # a value that is used twice is spelled 
 
 
 def epilogue_role(name: str) -> str:
-    """The kernel parameter and argument role for a name in an epilogue.
-
-    Parameters
-    ----------
-    name : str
-        The name of an operand, a scalar or an output.
-
-    Returns
-    -------
-    str
-        The role.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.epilogue import epilogue_role
-    >>> epilogue_role("bias")
-    'epi_bias'
-    """
+    """The kernel parameter and argument role for a name in an epilogue."""
     return f"epi_{name}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Node:
-    """One value of a graph.
-
-    Attributes
-    ----------
-    op : str
-        One of :data:`LEAVES` or :data:`FUNCTIONS`.
-    dtype : str
-        NumPy's name of the type in which the value is computed: bool, integers, float32, float64,
-        complex64, complex128. Other types exist in memory alone
-        (:attr:`~cuteblas._dtypes.DType.is_stored`).
-    args : tuple of Node
-        Arguments.
-    name : str
-        The name of an operand or a scalar.
-    value : number, optional
-        The number of a constant.
-    digest : bytes
-        A hash of everything that the value depends on.
-    depth : int
-        The longest chain of values that ends here.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.epilogue import Node
-    >>> acc, x = Node("acc", "float32"), Node("operand", "float32", name="x")
-    >>> print(Node("add", "float32", (acc, x)))
-    add(acc, x)
-    """
+    """One value of a graph."""
 
     op: str
     dtype: str
@@ -140,24 +94,7 @@ class Node:
 
 @dataclass(frozen=True)
 class EpilogueGraph:
-    """A function of the sums that the kernel applies to every element of C.
-
-    Attributes
-    ----------
-    name : str
-        The name of the traced function, for readers.
-    result : Node
-        The value that is rounded to C's type and written.
-    outputs : tuple of (str, Node)
-        Auxiliary matrices of C's extents, by name.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.epilogue import EpilogueGraph, Node
-    >>> acc = Node("acc", "float32")
-    >>> print(EpilogueGraph("squared", Node("multiply", "float32", (acc, acc))).result)
-    multiply(acc, acc)
-    """
+    """A function of the sums that the kernel applies to every element of C."""
 
     name: str
     result: Node
@@ -197,20 +134,21 @@ class EpilogueGraph:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as a list of nodes, however deep the graph is."""
+        return _from_rows, (self.name, *self._rows())
+
+    def _rows(self) -> tuple[list[tuple], int, list[tuple[str, int]]]:
+        """A row for each node, whose arguments are numbers of earlier ones; numbers of results."""
         numbers = {node: i for i, node in enumerate(self.nodes)}
         rows = [(n.op, n.dtype, tuple(numbers[a] for a in n.args), n.name, n.value)
                 for n in self.nodes]
-        return _from_rows, (self.name, rows, numbers[self.result],
-                            [(name, numbers[node]) for name, node in self.outputs])
+        return rows, numbers[self.result], [(name, numbers[node]) for name, node in self.outputs]
 
     @cached_property
     def digest(self) -> str:
         """A short hash of everything that the graph computes, for names of kernels."""
-        numbers = {node: i for i, node in enumerate(self.nodes)}
-        lines = [f"{n.op} {n.dtype} {n.name} {n.value!r} {[numbers[a] for a in n.args]}"
-                 for n in self.nodes]
-        lines += [f"{numbers[self.result]}", *(f"{name} {numbers[node]}"
-                                               for name, node in self.outputs)]
+        rows, result, outputs = self._rows()
+        lines = [f"{op} {kind} {name} {value!r} {[*args]}" for op, kind, args, name, value in rows]
+        lines += [f"{result}", *(f"{name} {number}" for name, number in outputs)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
@@ -224,27 +162,7 @@ def _from_rows(name: str, rows: list[tuple], result: int,
 
 
 def literal(value: bool | int | float | complex, name: str) -> Term:
-    """A number as a value of an element type, rounded to it once.
-
-    Parameters
-    ----------
-    value : bool, int, float or complex
-        The number.
-    name : str
-        The element type.
-
-    Returns
-    -------
-    Term
-        The value.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.epilogue import literal
-    >>> from cuteblas.codegen.values import rendered
-    >>> rendered(literal(0.1, "float32")).c
-    'static_cast<float>(0.1)'
-    """
+    """A number as a value of an element type, rounded to it once."""
     kind = dtype(name)
     if kind.is_complex:
         real, imag = (literal(x, kind.part.name)
@@ -266,34 +184,7 @@ def literal(value: bool | int | float | complex, name: str) -> Term:
 
 def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) -> Iterator[Value]:
     """Write the values of a graph as named constants, and return the result and every output in
-    order.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel, inside the loop over elements.
-    graph : EpilogueGraph
-        What is computed.
-    leaf : callable
-        Returns the value of a leaf other than a constant, in its type.
-
-    Returns
-    -------
-    iterator of Value
-        The result, then the outputs.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.epilogue import EpilogueGraph, Node, emit
-    >>> from cuteblas.codegen.values import local
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> acc = Node("acc", "float32")
-    >>> graph = EpilogueGraph("squared", Node("multiply", "float32", (acc, acc)))
-    >>> result, = emit(k, graph, lambda node: local(str(node), node.dtype))
-    >>> k.build().body.splitlines()[-2].strip()
-    'float const e1 = cb::multiply(e0, e0);'
-    """
+    order."""
     names: dict[Node, Value] = {}
     for node in graph.nodes:
         if node.op == "constant":

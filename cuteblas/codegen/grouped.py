@@ -19,33 +19,12 @@ from .engine import Element, Pointer
 from .kernel import GeneratedKernel, Param
 from .values import Term
 
-__all__ = ["WORD_BYTES", "TableBuilder", "first_blocks", "word_offsets"]
-
 WORD_BYTES = 8
 
 
 def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
     """Offsets of the members of a row and the length of the row, in words; members and rows are
-    aligned to their size.
-
-    Parameters
-    ----------
-    row : iterable of Param
-        The members, in order.
-
-    Returns
-    -------
-    (tuple of int, int)
-        The word at which each member begins, and the words of the row.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.grouped import TableBuilder, word_offsets
-    >>> k = TableBuilder("example", threads=32)
-    >>> A, N = k.pointer("A", "float32"), k.integer("N")
-    >>> word_offsets(k.build().row)
-    ((0, 1), 2)
-    """
+    aligned to their size."""
     offsets, end = [], 0
     for member in row:
         words = -(-member.dtype.bytes // WORD_BYTES) if member.kind == "scalar" else 1
@@ -57,28 +36,7 @@ def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
 
 class TableBuilder(KernelBuilder):
     """Writes a kernel for many problems: each row of a table holds the parameters that a kernel for
-    one problem declares.
-
-    The kernel's own parameters are the pointer ``table`` and integers: ``entries`` of the array of
-    blocks (a power of two, at least 2), its logarithm ``levels``, and ``row_words``, the words of a
-    row (an even number).
-
-    Parameters
-    ----------
-    name, threads, **options
-        As in :class:`KernelBuilder`.
-    inline : sequence of str
-        Names of pointers whose numbers are stored in the row itself.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.grouped import TableBuilder
-    >>> k = TableBuilder("example", threads=32)
-    >>> A, N = k.pointer("A", "float32"), k.integer("N")
-    >>> kernel = k.build()
-    >>> [q.name for q in kernel.params], [q.name for q in kernel.row]
-    (['table', 'entries', 'levels', 'row_words'], ['A', 'N'])
-    """
+    one problem declares."""
 
     def __init__(self, name: str, threads: int, *, inline: Sequence[str] = (), **options: object):
         super().__init__(name, threads, **options)       # type: ignore[arg-type]
@@ -134,25 +92,7 @@ class TableBuilder(KernelBuilder):
 
 
 def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:
-    """The array of blocks at the beginning of a table, and the number of all blocks.
-
-    Parameters
-    ----------
-    blocks : sequence of int
-        The number of blocks of each problem.
-
-    Returns
-    -------
-    (list of int, int)
-        The blocks before each problem, padded to a power of two, and the sum of all.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.grouped import first_blocks
-    >>> first, blocks = first_blocks([4, 2, 5])
-    >>> first[:3], blocks
-    ([0, 4, 6], 11)
-    """
+    """The array of blocks at the beginning of a table, and the number of all blocks."""
     entries = 1 << max(1, (len(blocks) - 1).bit_length())
     *before, total = accumulate(blocks, initial=0)
     return [*before, *[2**62] * (entries - len(before))], total

@@ -19,40 +19,19 @@ from .engine import Element, Pointer
 from .errors import CodegenError
 from .values import Operand, Rendered, Use, Value, local, rendered
 
-__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of",
-           "result_of"]
-
 Argument: TypeAlias = Operand | Tensor | Pointer | str
 """A value; for an address an element, a variable or a pointer; a fragment; a tensor map's name."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a device function.
+    """A parameter of a device function."""
 
-    Attributes
-    ----------
-    type : str
-        An element type, a letter, ``"void"`` or ``"TensorMap"``.
-    kind : {"value", "address", "reference", "array"}
-        How the argument is passed.
-    const : bool
-        Whether the function only reads through the address.
-    optional, several : bool
-        Whether the argument may be left out; whether more arguments may follow.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.intrinsics import intrinsic
-    >>> [p.kind for p in intrinsic("load_global").parameters]
-    ['address', 'address', 'value']
-    """
-
-    type: str
-    kind: str = "value"
-    const: bool = False
+    type: str                           # an element type, a letter, "void" or "TensorMap"
+    kind: str = "value"                 # or "address", "reference", "array"
+    const: bool = False                 # whether the function only reads through the address
     optional: bool = False
-    several: bool = False
+    several: bool = False               # whether more arguments may follow
 
     @cached_property
     def element(self) -> DType | None:
@@ -62,44 +41,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """A device function: a row of the table.
+    """A device function: a row of the table."""
 
-    Attributes
-    ----------
-    name : str
-        The name without its namespace ``cb::``.
-    of : tuple of Parameter
-        Template arguments of a call.
-    parameters : tuple of Parameter
-        The parameters of the function.
-    result : str
-        The type of its value, ``"void"`` if it has none; ``"T.real"`` is the type of T's parts.
-    arch : str
-        The oldest architecture that runs it; a trailing ``a``: this architecture alone.
-    cuda : str
-        Its part of the prelude: a file there, or instructions that are written one by one
-        (``"wgmma"``, ``"mma"``).
-    emulator : str
-        The header of the emulator that has its twin.
-    needs : tuple of Use
-        Functions in other parts of the prelude that its text calls.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.intrinsics import intrinsic
-    >>> row = intrinsic("load_global")
-    >>> row.arch, len(row.parameters)
-    ('sm_70', 3)
-    """
-
-    name: str
-    of: tuple[Parameter, ...]
+    name: str                           # without its namespace cb::
+    of: tuple[Parameter, ...]           # template arguments of a call
     parameters: tuple[Parameter, ...]
-    result: str
-    arch: str
-    cuda: str
-    emulator: str
-    needs: tuple[Use, ...] = ()
+    result: str                         # a type, "void", or "T.real", the type of T's parts
+    arch: str                           # the oldest that runs it; ending in "a", this one alone
+    cuda: str                           # a file of the prelude, or "wgmma", "mma": instructions that
+                                        # are written one by one
+    emulator: str                       # the header that has its twin
+    needs: tuple[Use, ...] = ()         # functions of other files that its text calls
 
     def runs_on(self, arch: str) -> bool:
         """Whether a kernel for an architecture may call it."""
@@ -108,13 +60,7 @@ class Intrinsic:
         return number_of(arch) >= number_of(self.arch)
 
     def template(self, of: tuple[object, ...]) -> tuple[str, ...]:
-        """Template arguments as C++.
-
-        Raises
-        ------
-        CodegenError
-            If there are too many, too few, or others than the row says.
-        """
+        """Template arguments as C++."""
         least = sum(not p.optional for p in self.of)
         if not least <= len(of) <= len(self.of):
             raise CodegenError(
@@ -123,13 +69,7 @@ class Intrinsic:
         return tuple(_spelled(p, x) for p, x in zip(self.of, of, strict=False))
 
     def accepting(self, count: int) -> tuple[Parameter, ...]:
-        """The parameters of a call with so many arguments.
-
-        Raises
-        ------
-        CodegenError
-            If there is no such call.
-        """
+        """The parameters of a call with so many arguments."""
         last = self.parameters[-1:]
         parameters = (*self.parameters, *(last * (count - len(self.parameters)) if last
                                           and last[0].several else ()))
@@ -430,29 +370,7 @@ _BUILT_ON = {"wgmma": "hopper"}
 
 
 def intrinsic(name: str) -> Intrinsic:
-    """The row of a function.
-
-    Parameters
-    ----------
-    name : str
-        The function.
-
-    Returns
-    -------
-    Intrinsic
-        The row of the table.
-
-    Raises
-    ------
-    CodegenError
-        If there is no such function.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.intrinsics import intrinsic
-    >>> intrinsic("wgmma_commit").arch
-    'sm_90a'
-    """
+    """The row of a function."""
     row = INTRINSICS.get(name)
     if row is None:
         raise CodegenError(f"there is no device function {name!r}")
@@ -463,30 +381,7 @@ _TYPES = {row.ctype: row for row in DTYPES.values()}
 
 
 def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[Use]]:
-    """The functions that a kernel calls, directly or indirectly, by part of the prelude.
-
-    Every part builds on ``"core"``. Element types bring parts too: types of template arguments, and
-    ``types``.
-
-    Parameters
-    ----------
-    uses : iterable of Use
-        The calls of a kernel.
-    types : iterable of DType
-        The element types of its parameters.
-
-    Returns
-    -------
-    dict of str to set of Use
-        The calls in each part of the prelude.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.intrinsics import parts_of
-    >>> from cuteblas.codegen.values import Use
-    >>> sorted(parts_of([Use("mbarrier_init"), Use("wgmma_commit")]))
-    ['core', 'hopper']
-    """
+    """The functions that a kernel calls, directly or indirectly, by part of the prelude."""
     waiting = list(uses)
     named = {*types, *(_TYPES[argument] for use in waiting for argument in use.of
                        if argument in _TYPES)}
@@ -503,34 +398,7 @@ def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[
 
 
 def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -> Rendered:
-    """A call of a function.
-
-    Parameters
-    ----------
-    name : str
-        The function.
-    of : tuple
-        Its template arguments.
-    arguments : tuple
-        The arguments: values, numbers, tensors, pointers or names.
-
-    Returns
-    -------
-    Rendered
-        The call.
-
-    Raises
-    ------
-    CodegenError
-        If the arguments do not match the row of the function.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.intrinsics import called
-    >>> from cuteblas.codegen.values import local
-    >>> called("add", (), (local("x", "float32"), local("y", "float32"))).c
-    'cb::add(x, y)'
-    """
+    """A call of a function."""
     row, parameters, types, use, head = _form(name, len(arguments), *of)
     types = dict(types)
     for p, x in zip(parameters, arguments, strict=True):
@@ -566,31 +434,7 @@ _NO_NUMBER = (Tensor, Pointer, str)
 
 @cache
 def result_of(name: str, elements: tuple[str, ...]) -> DType | None:
-    """The type of a function's value, of arguments with these element types.
-
-    Parameters
-    ----------
-    name : str
-        The function.
-    elements : tuple of str
-        The element types of its arguments.
-
-    Returns
-    -------
-    DType or None
-        The type; ``None`` if it returns nothing.
-
-    Raises
-    ------
-    CodegenError
-        If the function does not take such arguments.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.intrinsics import result_of
-    >>> result_of("add", ("float32", "float32")).name
-    'float32'
-    """
+    """The type of a function's value, of arguments with these element types."""
     return called(name, (), tuple(local("x", element) for element in elements)).dtype
 
 

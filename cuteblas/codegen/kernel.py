@@ -13,7 +13,7 @@ from ..layout import ComposedLayout, Layout
 from .signature import Part, Signature, TensorParam
 from .values import Use
 
-__all__ = ["GeneratedKernel", "Param", "TensorMapSpec"]
+__all__ = ["GeneratedKernel", "TensorMapSpec"]
 
 _ELEMENT_BYTES_OF_BOX = 256
 
@@ -88,31 +88,7 @@ class TensorMapSpec:
 
 @dataclass(frozen=True)
 class Param:
-    """One kernel parameter.
-
-    ``kind`` is ``"pointer"`` (to elements of ``dtype``; ``const`` if the kernel only reads through
-    it), ``"scalar"`` (a value of ``dtype``) or ``"tensor_map"`` (128 bytes, a
-    ``__grid_constant__``).
-
-    Attributes
-    ----------
-    name : str
-        As in the source.
-    kind : {"pointer", "scalar", "tensor_map"}
-        As above.
-    dtype : DType
-        Of the elements, or of the value.
-    const : bool
-        Of a pointer: whether the kernel only reads through it.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> n = k.integer("N")
-    >>> k.build().params[0].kind
-    'scalar'
-    """
+    """One kernel parameter."""
 
     name: str
     kind: Literal["pointer", "scalar", "tensor_map"]
@@ -192,13 +168,11 @@ class GeneratedKernel:
     row: tuple[Param, ...] = ()
     uses: frozenset[Use] = frozenset()
     assembler: tuple[str, ...] = ()
-    facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
-    shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(
-        default=(), compare=False, hash=False
-    )
-    registers: tuple[tuple[str, str], ...] = field(default=(), compare=False, hash=False)
-    parts: Mapping[str, Part] = field(default_factory=dict, compare=False, hash=False)
-    tensors: Mapping[str, TensorParam] = field(default_factory=dict, compare=False, hash=False)
+    facts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(default=(), compare=False)
+    registers: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    parts: Mapping[str, Part] = field(default_factory=dict, compare=False)
+    tensors: Mapping[str, TensorParam] = field(default_factory=dict, compare=False)
 
     @cached_property
     def signature(self) -> Signature:

@@ -29,33 +29,10 @@ from ..layout.symbolic import IntLike, Var, entry, is_static
 if TYPE_CHECKING:
     from .builder import KernelBuilder
 
-__all__ = ["by_coordinate", "tabulated"]
-
 
 def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
     """View a tensor with nested modes through flat coordinates; a tensor without nested modes stays
-    as it is.
-
-    Parameters
-    ----------
-    tensor : Tensor
-        The tensor.
-    extents : tuple of int or Expr
-        Extents of the top-level modes.
-
-    Returns
-    -------
-    Tensor
-        The same elements at flat coordinates.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.nested import by_coordinate
-    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
-    >>> x = by_coordinate(Tensor(counting_iterator(), Layout(((2, 3), 4), ((1, 8), 2))), (6, 4))
-    >>> x(3, 1)
-    11
-    """
+    as it is."""
     layout = tensor.layout
     if not any(isinstance(extent, tuple) for extent in layout.shape):
         return tensor
@@ -80,33 +57,7 @@ class _Sum:
 
 
 def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLayout:
-    """Evaluate the parts of a layout that are known before a loop, at this place in the kernel.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        Writes the arrays.
-    name : str
-        The tensor's name; arrays are called ``<name>_<mode>s``.
-    layout : ComposedLayout
-        A layout with nested modes after a flat coordinate after a layout with basis strides.
-
-    Returns
-    -------
-    ComposedLayout
-        A composed layout with the same values at all coordinates. Its inner part counts entries of
-        arrays, coordinates of modes that are still to be evaluated, and (last) ordinary strides.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.nested import by_coordinate, tabulated
-    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> x = by_coordinate(Tensor(counting_iterator(), Layout(((2, 3), 4), ((1, 8), 2))), (6, 4))
-    >>> tabulated(k, "x", x.layout)(3, 1)
-    11
-    """
+    """Evaluate the parts of a layout that are known before a loop, at this place in the kernel."""
     nested: tuple[Layout, ...] = tuple(layout.outer)  # type: ignore[arg-type]
     inner = layout.inner
     linear = len(nested)

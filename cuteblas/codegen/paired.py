@@ -9,29 +9,10 @@ from .builder import KernelBuilder
 from .kernel import Param
 from .values import integer
 
-__all__ = ["PairBuilder"]
-
 
 class PairBuilder(KernelBuilder):
     """Writes one kernel that does the work of two launches; the kernel is written as for one
-    launch.
-
-    The kernel's own parameters are ``blocks_first``, the blocks of the first launch, then each
-    parameter ``x`` of the kernel for one as ``x0`` and ``x1``.
-
-    Parameters
-    ----------
-    name, threads, **options
-        As in :class:`KernelBuilder`.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.paired import PairBuilder
-    >>> k = PairBuilder("example", threads=32)
-    >>> A = k.pointer("A", "float32")
-    >>> [q.name for q in k.build().params]
-    ['blocks_first', 'A0', 'A1']
-    """
+    launch."""
 
     def __init__(self, name: str, threads: int, **options: object):
         super().__init__(name, threads, **options)       # type: ignore[arg-type]

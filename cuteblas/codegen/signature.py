@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from .builder import KernelBuilder
     from .kernel import Param
 
-__all__ = ["Declarations", "GlobalTensor", "Nested", "Part", "Signature", "TensorParam", "View",
-           "declare"]
+__all__ = ["GlobalTensor", "Nested", "Signature", "TensorParam", "View", "declare"]
 
 Nested = IntLike | tuple[IntLike, ...]
 """An extent or a stride of a mode, or those of the modes that are nested in it."""
@@ -195,70 +194,24 @@ class View:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a bound value that a parameter takes.
-
-    Attributes
-    ----------
-    of : str
-        The name.
-    kind : str
-        The value itself, or of a tensor the address, the tensor map, a stride or those of batch
-        modes.
-    at : int
-        Which stride.
-    leaf : int, optional
-        Which element of that, if it is a tuple: modes that are nested in one, or batch modes.
-    multiple : int
-        What divides the value.
-    extent : str
-        Of a stride, the name of the mode's extent, if that is bound: where there is but one
-        element, any stride will do.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.signature import Part
-    >>> Part("A", "stride", at=0)
-    Part(of='A', kind='stride', at=0, leaf=None, multiple=1, extent='')
-    """
+    """The part of a bound value that a parameter takes."""
 
     of: str
     kind: Literal["value", "address", "map", "stride", "batch"] = "value"
-    at: int = 0
-    leaf: int | None = None
-    multiple: int = 1
-    extent: str = ""
+    at: int = 0                         # which stride
+    leaf: int | None = None             # which of the modes that are nested in one, or batch mode
+    multiple: int = 1                   # what divides the value
+    extent: str = ""                    # the name of a stride's extent: if it is 1, any stride will do
 
 
 @dataclass
 class Declarations:
-    """Tensors and parameters that a kernel has declared so far.
+    """Tensors and parameters that a kernel has declared so far."""
 
-    Attributes
-    ----------
-    parts : dict
-        The part that each parameter takes, by parameter name; other parameters are bound by their
-        own names.
-    tensors : dict
-        The tensors, by name.
-    extents : dict
-        Extents of modes, by the names of modes.
-    batch : dict
-        Extents of the batch modes, by suffix.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.signature import TensorParam
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> A, = k.tensors(TensorParam("A", "mk", "float32", (None, 1)), modes="mk")
-    >>> k.extent("m"), [q.name for q in k.build().params]
-    (M, ['A', 'M', 'K', 'dA_m'])
-    """
-
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)        # by parameter; others have their name
     tensors: dict[str, TensorParam] = field(default_factory=dict)
-    extents: dict[str, Nested] = field(default_factory=dict)
-    batch: dict[str, tuple[IntLike, ...]] = field(default_factory=dict)
+    extents: dict[str, Nested] = field(default_factory=dict)    # by mode
+    batch: dict[str, tuple[IntLike, ...]] = field(default_factory=dict)         # by suffix
 
 
 def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", batch: int = 0,
@@ -345,27 +298,24 @@ def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", 
         name = f"{mode.upper() if any(mode in t.modes for t in tensors) else mode}{suffix}"
         multiple = max([multiples.get(mode, 1), *(t.along(mode) for t in tensors)])
         known.extents[mode + suffix] = of_mode(name, mode, Part(name, multiple=multiple), 0)
-    def stride(t: TensorParam, at: int, extent: str) -> Nested:
-        mode, given = t.modes[at], t.known_strides[at]
-        if isinstance(given, str):
-            return known.extents[given + suffix]
-        return of_mode(f"d{t.name}_{mode}", mode, Part(t.name, "stride", at, None, t.width, extent),
-                       t.lowest, given)
+    def extent_of(mode: str) -> str:
+        return f"{mode.upper()}{suffix}" if mode + suffix in known.extents else ""
 
-    strides: dict[str, tuple[Nested, ...]] = {}
-    for t in tensors:
-        extents = tuple(f"{mode.upper()}{suffix}" if mode + suffix in known.extents else ""
-                        for mode in t.modes)
-        known.tensors[t.name] = replace(t, extents=extents)
-        strides[t.name] = tuple(stride(t, at, extent)
-                                for at, extent in enumerate(extents)) if t.addressed else ()
+    def stride(t: TensorParam, at: int, mode: str) -> Nested:
+        if isinstance(given := t.known_strides[at], str):
+            return known.extents[given + suffix]
+        return of_mode(f"d{t.name}_{mode}", mode,
+                       Part(t.name, "stride", at, None, t.width, extent_of(mode)), t.lowest, given)
+
+    strides = {t.name: tuple(stride(t, at, mode) for at, mode in enumerate(t.modes))
+               if t.addressed else () for t in tensors}
     if suffix not in known.batch:
         known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", leaf=i), 0)
                                     for i in range(batch))
     found: list[GlobalTensor] = []
     for t in tensors:
         present = (t.batch,) * len(known.batch[suffix]) if isinstance(t.batch, bool) else t.batch
-        known.tensors[t.name] = replace(known.tensors[t.name], batch=present)
+        known.tensors[t.name] = replace(t, extents=tuple(map(extent_of, t.modes)), batch=present)
         steps = tuple(integer(f"d{t.name}_l{i}", Part(t.name, "batch", 0, i, t.width, f"L{suffix}"),
                               t.lowest) if has else 0
                       for i, has in enumerate(present)) if t.addressed else ()

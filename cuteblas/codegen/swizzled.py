@@ -6,7 +6,7 @@ from .._dtypes import dtype
 from ..layout import ComposedLayout, Layout, Swizzle
 from .engine import CodegenError
 
-__all__ = ["CHUNK", "ROW_BYTES", "SPANS", "longest_row", "operand_layout", "swizzle_over"]
+__all__ = ["CHUNK", "ROW_BYTES", "SPANS", "operand_layout"]
 
 ROW_BYTES = 128
 """One row of the widest swizzle."""
@@ -19,52 +19,14 @@ SPANS = {1: 32, 2: 64, 3: 128}
 
 
 def swizzle_over(span: int, element: str) -> Swizzle:
-    """The hardware's swizzle over rows of 128, 64 or 32 bytes.
-
-    Parameters
-    ----------
-    span : {128, 64, 32}
-        Bytes of a row.
-    element : str
-        The type of the elements.
-
-    Returns
-    -------
-    Swizzle
-        The swizzle of offsets in elements.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.swizzled import swizzle_over
-    >>> print(swizzle_over(128, "float16"))
-    S<3,3,3>
-    """
+    """The hardware's swizzle over rows of 128, 64 or 32 bytes."""
     bits = {nbytes: bits for bits, nbytes in SPANS.items()}[span]
     return Swizzle(bits, (CHUNK // dtype(element).bytes).bit_length() - 1, 3)
 
 
 def longest_row(extent: int, element: str) -> int:
     """Bytes of the longest swizzled row that divides an extent of contiguous elements; the longest
-    of all if none does.
-
-    Parameters
-    ----------
-    extent : int
-        Contiguous elements.
-    element : str
-        Their type.
-
-    Returns
-    -------
-    int
-        128, 64 or 32 bytes.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.swizzled import longest_row
-    >>> longest_row(64, "float16"), longest_row(32, "float16"), longest_row(96, "float16")
-    (128, 64, 64)
-    """
+    of all if none does."""
     return next((span for span in sorted(SPANS.values(), reverse=True) if extent
                  * dtype(element).bytes % span == 0), ROW_BYTES)
 

@@ -15,34 +15,19 @@ from .._dtypes import DType, dtype
 from ..layout.symbolic import Condition, Expr, IntLike, functions_of, is_condition, spelled, to_c
 from .errors import CodegenError
 
-__all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "complex_of", "integer",
-           "local", "number", "rendered", "run_of"]
+__all__ = ["Operand", "Term", "Value", "cast", "choose", "complex_of", "integer", "local", "number"]
 
 # Levels of precedence are those of index expressions; one is between: || below &&.
 _CHOICE, _ALL, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = 1, 2, 6, 8, 9, 10, 11, 12
 _LEVELS = {"||": 1.5, "&&": _ALL, "|": 3, "&": 5,
            **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), _COMPARISON),
-           "+": _SUM, "-": _SUM, "*": _PRODUCT}
+           "<<": _SHIFT, ">>": _SHIFT, "+": _SUM, "-": _SUM, "*": _PRODUCT}
 _SUFFIX = {"float": "f", "unsigned int": "u", "unsigned long long": "ull"}
 _BOOL = dtype("bool")
 
 
 class Use(NamedTuple):
-    """A call of a device function, with its template arguments as C++.
-
-    Attributes
-    ----------
-    name : str
-        The function.
-    of : tuple of str
-        Its template arguments, as C++.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.values import Use
-    >>> Use("load_global", ("4",)).name
-    'load_global'
-    """
+    """A call of a device function, with its template arguments as C++."""
 
     name: str
     of: tuple[str, ...] = ()
@@ -50,25 +35,7 @@ class Use(NamedTuple):
 
 class Rendered(NamedTuple):
     """A value as C++: its text, its type (``None``: an integer, of whatever type), how strongly it
-    binds, and what it calls.
-
-    Attributes
-    ----------
-    c : str
-        The text.
-    dtype : DType or None
-        The type; ``None`` is an integer, of whatever type.
-    level : float
-        How strongly the outermost operator binds.
-    uses : frozenset of Use
-        The device functions that the text calls.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.values import local, rendered
-    >>> rendered(local("x", "float32") + local("y", "float32")).c
-    'x + y'
-    """
+    binds, and what it calls."""
 
     c: str
     dtype: DType | None
@@ -80,10 +47,12 @@ class Rendered(NamedTuple):
         return self.c if self.level >= level else f"({self.c})"
 
 
-def _operator(sign: str, swapped: bool = False) -> Callable[[Value, Operand], Term]:
+def _operator(sign: str, swapped: bool = False,
+              of_bools: str | None = None) -> Callable[[Value, Operand], Term]:
     """The method for an operator of C++; the value is its right operand if they are swapped."""
     def method(self: Value, other: Operand) -> Term:
-        return _binary(other, sign, self) if swapped else _binary(self, sign, other)
+        own = of_bools if of_bools and self.dtype == _BOOL else sign
+        return _binary(other, own, self) if swapped else _binary(self, own, other)
 
     return method
 
@@ -122,18 +91,8 @@ class Value:
     __sub__, __rsub__ = _operator("-"), _operator("-", swapped=True)
     __mul__, __rmul__ = _operator("*"), _operator("*", swapped=True)
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
-
-    def __lshift__(self, bits: Operand) -> Term:
-        return _shifted(self, "<<", bits)
-
-    def __rshift__(self, bits: Operand) -> Term:
-        return _shifted(self, ">>", bits)
-
-    def __and__(self, other: Operand) -> Term:
-        return _binary(self, "&&" if self.dtype == _BOOL else "&", other)
-
-    def __or__(self, other: Operand) -> Term:
-        return _binary(self, "||" if self.dtype == _BOOL else "|", other)
+    __lshift__, __rshift__ = map(_operator, ("<<", ">>"))
+    __and__, __or__ = _operator("&", of_bools="&&"), _operator("|", of_bools="||")
 
     def __invert__(self) -> Term:
         return _unary("!" if self.dtype == _BOOL else "~", self)
@@ -211,32 +170,7 @@ def local(name: str, element: str) -> Term:
 
 
 def rendered(x: Operand, like: DType | None = None) -> Rendered:
-    """Write a value, an index expression or a number as C++; numbers take type ``like``.
-
-    Parameters
-    ----------
-    x : Value, Expr or number
-        The operand to write.
-    like : DType, optional
-        The type of a number.
-
-    Returns
-    -------
-    Rendered
-        The text and its properties.
-
-    Raises
-    ------
-    CodegenError
-        If the type cannot represent the number.
-
-    Examples
-    --------
-    >>> from cuteblas.layout import Var
-    >>> from cuteblas.codegen.values import rendered
-    >>> rendered(4 * Var("i") + 1).c
-    'i * 4 + 1'
-    """
+    """Write a value, an index expression or a number as C++; numbers take type ``like``."""
     if isinstance(x, Value):
         return x.rendered()
     if isinstance(x, Expr):
@@ -265,18 +199,18 @@ def _common(x: Operand, y: Operand, sign: str) -> tuple[Rendered, Rendered, DTyp
 
 
 def _binary(x: Operand, sign: str, y: Operand) -> Term:
-    (a, b, kind), level = _common(x, y, sign), _LEVELS[sign]
+    level = _LEVELS[sign]
+    if level == _SHIFT:                                  # the number of bits may have another type
+        a, b = rendered(x), rendered(y)
+        kind = a.dtype
+    else:
+        a, b, kind = _common(x, y, sign)
     # comparisons do not chain, and a - (b - c) is not a - b - c
-    if level in (_COMPARISON, _SUM, _PRODUCT):
+    if level in (_COMPARISON, _SHIFT, _SUM, _PRODUCT):
         text = f"{a.at(level + (level == _COMPARISON))} {sign} {b.at(level + 1)}"
     else:
         text = f"{a.at(level)} {sign} {b.at(level)}"
     return Term(Rendered(text, _BOOL if level == _COMPARISON else kind, level, a.uses | b.uses))
-
-
-def _shifted(x: Value, sign: str, bits: Operand) -> Term:
-    a, b = x.rendered(), rendered(bits)
-    return Term(Rendered(f"{a.at(_SHIFT)} {sign} {b.at(_SUM)}", a.dtype, _SHIFT, a.uses | b.uses))
 
 
 def _unary(sign: str, x: Value) -> Term:
@@ -427,30 +361,7 @@ def complex_of(element: str, re: Operand, im: Operand) -> Term:
 
 
 def run_of(first: Value, count: int) -> Term:
-    """Neighbouring elements of a fragment as an array that begins at the first.
-
-    Parameters
-    ----------
-    first : Value
-        The element at which the run begins.
-    count : int
-        How many there are.
-
-    Returns
-    -------
-    Term
-        A reference to an array of them.
-
-    Examples
-    --------
-    >>> from cuteblas.layout import Layout
-    >>> from cuteblas.codegen.values import run_of, rendered
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> r = k.registers("r", "float32", Layout(8))
-    >>> rendered(run_of(r(4), 4)).c
-    'reinterpret_cast<float (&)[4]>(r[4])'
-    """
+    """Neighbouring elements of a fragment as an array that begins at the first."""
     a = first.rendered()
     assert a.dtype is not None
     return Term(Rendered(f"reinterpret_cast<{a.dtype.ctype} (&)[{count}]>({a.c})", a.dtype, _ATOM,

@@ -29,8 +29,8 @@ from .swizzled import SPANS, swizzle_over
 from .tiled import Partitions, Pictured
 from .values import Rendered, Value, run_of
 
-__all__ = ["Descriptor", "Descriptors", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma",
-           "wgmma_commit", "wgmma_delivered", "wgmma_fence", "wgmma_wait"]
+__all__ = ["WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma", "wgmma_commit",
+           "wgmma_fence", "wgmma_wait"]
 
 _STEP_BYTES = 32                    # of a row along K that one matrix instruction multiplies
 _BYTES = ("int8", "uint8")
@@ -137,22 +137,7 @@ class WgmmaOperand:
 @dataclass(frozen=True, eq=False)
 class Descriptor(Value):
     """The matrix descriptor of memory that begins some bytes after the memory of another
-    descriptor.
-
-    Attributes
-    ----------
-    first : Value
-        The other descriptor.
-    offset : int or Expr
-        The distance in bytes.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.wgmma import Descriptor
-    >>> from cuteblas.codegen.values import local, rendered
-    >>> rendered(Descriptor(local("first", "uint64"), 32)).c
-    'cb::wgmma_descriptor_advance(first, 32)'
-    """
+    descriptor."""
 
     first: Value
     offset: IntLike
@@ -164,23 +149,7 @@ class Descriptor(Value):
 @dataclass(frozen=True)
 class Descriptors:
     """The engine of operands in shared memory: descriptors, indexed by their distance in bytes from
-    the first.
-
-    Attributes
-    ----------
-    first : Value
-        The descriptor of the first operand.
-    offset : int or Expr
-        The distance of these operands from the first, in bytes.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.wgmma import Descriptors
-    >>> from cuteblas.codegen.values import local, rendered
-    >>> from cuteblas.layout import Layout, Tensor
-    >>> rendered(Tensor(Descriptors(local("first", "uint64")), Layout(4, 32))(2)).c
-    'cb::wgmma_descriptor_advance(first, 64)'
-    """
+    the first."""
 
     first: Value
     offset: IntLike = 0
@@ -525,28 +494,5 @@ def wgmma_wait(k: KernelBuilder, pending: int) -> None:
 
 def wgmma_delivered(k: KernelBuilder, accumulators: Tensor) -> None:
     """Tell the compiler that results have arrived in registers: it moves no use of them before this
-    statement.
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    accumulators : Tensor
-        The registers.
-
-    Returns
-    -------
-    None
-        A statement is added to the kernel.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.wgmma import wgmma_delivered
-    >>> from cuteblas.layout import Layout
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=128, arch="sm_90a")
-    >>> wgmma_delivered(k, k.registers("acc", "float32", Layout(4)))
-    >>> k.build().body.splitlines()[-2].strip()
-    'cb::wgmma_delivered(acc);'
-    """
+    statement."""
     k.do("wgmma_delivered", accumulators)

@@ -83,7 +83,7 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     return runtime.executor(plan).launch
 
 
-_PLANNED, _COMPILED = 0.3, 0.8    # seconds that planning takes, the first imports included, and
+_PLANNED, _COMPILED = 0.2, 0.4    # seconds that planning takes, the first imports included, and
                                   # compilation
 _FILLED = 1 << 28                 # bytes, which are written in some 0.1 ms
 _ALLOCATED = 512                  # bytes, at multiples of which allocations begin
@@ -154,7 +154,6 @@ class Cuda:
 
     on_host = moves = False
     runs = True
-    library = cupy
     out_of_memory = cupy.cuda.memory.OutOfMemoryError
 
     def memory(self, x: Any) -> Memory:

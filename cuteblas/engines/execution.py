@@ -69,9 +69,12 @@ class Execution:
         """A view from the first element of ``x``, with strides in bytes."""
         return self.derived(self.engine.view(x, shape, strides), x)
 
-    def staged(self, x: Any, stage: Staged) -> Any:
+    def staged(self, x: Any, stage: Staged, name: str = "") -> Any:
+        """The array, or its copy, which is counted if it has a name."""
         if stage.reason is None:
             return x
+        if name:
+            self.count("copies", f"{name}: {stage.reason}")
         copy = self.empty(stage.memory)
         self.assign(copy, x)
         return copy
@@ -191,13 +194,13 @@ class Execution:
         if cast_by_kernels(given.dtype, dst.dtype):
             self._compute(cast_of(given.dtype.name, dst.dtype.name), {"x": given}, dst)
         else:
-            self._by_library(self.engine.cast, dst, src)
+            self._by_library("cast", dst, src)
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:
         """``out[...] = x * y`` in the wider type, rounded once, without CuPy's flush to zero."""
         if self.engine.on_host or (x.dtype == y.dtype == out.dtype
                                    and not flushed_by_a_product(out.dtype)):
-            self._by_library(self.engine.multiply, x, y, out)
+            self._by_library("multiply", x, y, out)
         else:
             self._compute(product_of(x.dtype.name, y.dtype.name, out.dtype.name), {"x": x, "y": y},
                           out)
@@ -209,10 +212,10 @@ class Execution:
         else:
             self._compute(scaled_of(x.dtype.name, exponent), {"x": x}, out)
 
-    def _by_library(self, work: Any, *arrays: Any) -> None:
+    def _by_library(self, name: str, *arrays: Any) -> None:
         if self.recorder is not None and arrays[0].size:
-            self.recorder.note_step(work, *arrays)
-        work(*arrays)
+            self.recorder.note_step(name, *arrays)
+        getattr(self.engine, name)(*arrays)
 
     def _compute(self, graph: EpilogueGraph, operands: Mapping[str, Any], out: Any) -> None:
         if not out.size:

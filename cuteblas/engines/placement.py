@@ -44,6 +44,7 @@ FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
 
 _FASTER = "NumPy is expected to be faster"
+_UNREADY = ("CUDA is not started yet", "CUDA is being started", "its kernels are being compiled")
 _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA starts: the start costs idle processors."""
 
@@ -190,7 +191,9 @@ def _rates(work: Work) -> str:
 
 # -- whether there is a GPU ------------------------------------------------------------------------
 _compiling: dict[tuple[Any, ...], Job] = {}               # by the kind of call that it compiles for
-_saved = 0.0                            # seconds that the GPU would have saved
+_missed: defaultdict[Any, float] = defaultdict(float)
+"""Seconds that the GPU would have saved the calls of a kind that stayed, and all of them
+(``None``), less what they waited."""
 _ready = False                          # whether the modules that compare times are imported
 _preparing: Job | None = None           # the import of those modules
 _starting: Job | None = None
@@ -368,9 +371,11 @@ def _build_threads() -> None:
 def _import_planning() -> None:
     from .. import planning
     from ..runtime import supported_architectures
+    from ..runtime.errors import require
 
     planning.plan_gemm, planning.plan_copy, planning.plan_contraction  # noqa: B018     # imported when they are used
-    supported_architectures()           # which imports the compiler
+    supported_architectures()
+    require("cuda.core")
 
 
 def _import_engines() -> None:
@@ -383,7 +388,6 @@ def _import_engines() -> None:
 
 def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ()) -> str | None:
     """Why a call does not run on the GPU, else ``None``; calls that would gain start CUDA."""
-    global _saved
     if current_backend() == "cuda":
         return None
     here, there = work.seconds()
@@ -391,14 +395,16 @@ def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ())
     if gain <= 0:
         if work.products:
             _wish(work, here, arrays)
-        return _FASTER if _started else "CUDA is not started yet"
+        return _FASTER if _started else _UNREADY[0]
     if not _started and not _starts(gain):
-        return "CUDA is not started yet"
-    if _starting is not None and not _ended(_starting, gain):
-        return "CUDA is being started"
+        return _UNREADY[0]
+    if _starting is not None and not _ended(_starting, kind, gain, _missed[None]):
+        return _UNREADY[1]
     if not _started:
         return "there is no GPU"
-    return "its kernels are being compiled" if kind in _compiling and not _ended(_compiling[kind], gain) else None
+    if kind in _compiling and not _ended(_compiling[kind], kind, gain, _missed[kind]):
+        return _UNREADY[2]
+    return None
 
 
 def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
@@ -410,10 +416,15 @@ def _kept(arrays: Sequence[Any]) -> tuple[int, int]:
     return (kept := expected(arrays)), kept and expected(arrays, hashed=True)
 
 
+def _miss(kind: tuple[Any, ...], seconds: float) -> None:
+    if len(_missed) > _MOST_KINDS:
+        _missed.clear()
+    for calls in None, kind:
+        _missed[calls] += seconds
+
+
 def _starts(gain: float) -> bool:
-    """Whether CUDA starts, or did, at the seconds that this and earlier calls would save."""
-    global _saved
-    _saved += gain
+    """Whether CUDA starts, or did, at the seconds that the GPU would save a call."""
     if gain >= _SHORT:
         _begin_to_start()
     return _starting is not None
@@ -428,8 +439,8 @@ def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
         return
     large = [x for x in arrays if work.up < 16 * x.nbytes]
     gain = here - work.with_copies(sum(x.nbytes for x in large)).seconds()[1]
-    if gain > 0 and not _started:
-        _starts(gain)
+    if gain > 0 and not _started and not _starts(gain):
+        _missed[None] += gain
     if gain <= 0 or not _started or not (_starting is None or _starting.done()):
         return
     from .host_cuda import current_home
@@ -447,10 +458,12 @@ def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
                 keep_soon(worth)
 
 
-def _ended(job: Job, gain: float) -> bool:
+def _ended(job: Job, kind: tuple[Any, ...], gain: float, missed: float) -> bool:
     """Whether a job has ended, after waiting for it where the GPU would save more than that."""
+    # Earlier calls count too, as in ski rental: then calls miss and wait for at most twice what
+    # they would have lost by the better of both.
     if not job.done():
-        job.wait(gain)
+        _miss(kind, -job.wait(gain + max(missed, 0.0)))
     return job.done()
 
 
@@ -510,14 +523,19 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     begin = perf_counter()
     with backend("numpy"):
         result = stay()
+    seconds = perf_counter() - begin
+    if why in _UNREADY:
+        here, there = work.seconds()
+        # the first product of a BLAS takes longer than others, and CUDA's start slows all of them
+        _miss(kind, max((here if why == _UNREADY[0] else seconds) - there, 0.0))
     if work.products:
         _busy = perf_counter() + _spin()
         if why == _FASTER:
             _alternating = _busy
     # which take processors
     if all(job is None or job.done() for job in (_starting, *_compiling.values())):
-        _learn(False, work, perf_counter() - begin)
-    if _saved >= _GAIN:
+        _learn(False, work, seconds)
+    if not _started and _missed[None] >= _GAIN:
         _begin_to_start()
     return result
 

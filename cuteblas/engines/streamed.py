@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from time import sleep
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ from .keeping import expected
 from .placement import gpu_seconds
 from .settings import workspace_limit
 
-__all__ = ["Operand", "Tiled", "exchanged", "stream_copy", "stream_product", "stream_tiles"]
+__all__ = ["Operand", "Tiled", "exchanged", "operands_of_product", "stream_copy", "stream_tiles"]
 
 _SURELY_FREE = 256 << 20          # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
@@ -42,6 +44,15 @@ class Operand(NamedTuple):
     array: np.ndarray
     axes: tuple[int | None, ...]
 
+    @property
+    def extents(self) -> list[int]:
+        return [1 if axis is None else self.array.shape[axis] for axis in self.axes]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes for each index of its axes, all others together."""
+        return self.array.nbytes // max(prod(self.extents), 1)
+
     def part(self, tile: Tile, whole: Any = None) -> Any:
         """The part that a tile needs; of ``whole`` if that has been moved."""
         # an array without axes stays one
@@ -57,54 +68,58 @@ class Operand(NamedTuple):
                      for axis, part in zip(self.axes, tile, strict=True) if axis is not None)
 
 
+_NOTHING = Operand(np.empty(0, bool), (None,) * 4)
+
+
 @dataclass(frozen=True, eq=False)
 class Tiled:
     """A call in tiles: ``compute`` takes a tile's operands and its result; ``add`` takes those of
     a part of a sum and the sum so far."""
 
     function: str
-    extents: Extents
     operands: tuple[Operand, ...]
     result: Operand
     compute: Callable[[Sequence[Any], Any], None]
     add: Callable[[Sequence[Any], Any], Any] | None = None
 
+    @cached_property
+    def extents(self) -> Extents:
+        """What decides how the call moves. The first two operands are A and B, with axes of the sum
+        if they are matrices; others are of the shape of the result, or of none."""
+        c, (a, *others) = self.result, self.operands
+        b, *over_c = others or [_NOTHING]
+        batch, m, n, _one = c.extents
+        k, of_matrices = a.extents[3], a.axes[3] is not None
+        rows, columns = (axis if axis is None else abs(c.array.strides[axis])
+                         for axis in c.axes[1:3])
+        moved = sum(x.array.itemsize for x in over_c if x.array.ndim and all(x.array.strides[-2:]))
+        kept_a, kept_b = (expected([x.array]) > 0 for x in (a, b))
+        return Extents(m, n, k, batch, a.element_bytes, b.element_bytes, c.element_bytes + moved,
+                       a.axes[0] is not None, b.axes[0] is not None,
+                       np.may_share_memory(a.array, b.array),
+                       rows is None or columns is None or rows >= columns, self.add is not None,
+                       not of_matrices,
+                       gpu_seconds(c.array.dtype, c.array.size * k) if of_matrices else 0.0,
+                       kept_a, kept_b)
 
-def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray,
-                   others: Mapping[str, np.ndarray], compute: Callable[[Sequence[Any], Any], None],
-                   add: Callable[[Sequence[Any], Any], Any] | None = None) -> bool:
-    """Compute something of products in tiles; ``False`` if there are none."""
-    # Operands are (..., m, k) and (..., k, n); ``c`` shares no memory with them; ``others`` have
-    # the shape of the result or none.
-    if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
-        return False
-    first = 0 if c.ndim > 2 else None                       # the axis of the batch
-    # whether an operand has its own elements for each index of it
-    own_a, own_b = (x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0 for x in (a, b))
-    batch, many = (c.shape[0], prod(c.shape[1:-2])) if c.ndim > 2 else (1, 1)
-    moved = sum(x.itemsize for x in others.values() if x.ndim and all(x.strides[-2:]))
-    extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize,
-                      c.itemsize + moved, own_a, own_b, np.may_share_memory(a, b),
-                      abs(c.strides[-2]) >= abs(c.strides[-1]), add is not None,
-                      seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]),
-                      a_kept=expected([a]) > 0, b_kept=expected([b]) > 0)
-    # repeated along the batch
-    a, b = (x[:1] if x.ndim == c.ndim > 2 and not own else x for x, own in ((a, own_a), (b, own_b)))
-    operands = (Operand(a, (first if own_a else None, a.ndim - 2, None, a.ndim - 1)),
-                Operand(b, (first if own_b else None, None, b.ndim - 1, b.ndim - 2)),
-                *(Operand(x, (first, x.ndim - 2, x.ndim - 1, None) if x.ndim else (None,) * 4)
-                  for x in others.values()))
-    result = Operand(c, (first, c.ndim - 2, c.ndim - 1, None))
-    if stream_tiles(Tiled(function, extents, operands, result, compute, add)):
-        return True
-    if c.ndim < 4:
-        return False
-    def each(x: np.ndarray, i: int) -> np.ndarray:
-        return x if x.ndim < c.ndim else x[i] if x.shape[0] > 1 else x[0]
+    def within(self, tile: Tile, convert: Callable[[np.ndarray], np.ndarray]) -> Tiled:
+        """The part of a call, with its arrays converted."""
+        result, *operands = (x._replace(array=convert(x.part(tile)))
+                             for x in (self.result, *self.operands))
+        return replace(self, operands=tuple(operands), result=result)
 
-    return all(stream_product(function, each(a, i), each(b, i), c[i],
-                              {name: each(x, i) for name, x in others.items()}, compute, add)
-               for i in range(batch))
+
+def operands_of_product(a: np.ndarray, b: np.ndarray,
+                        c: np.ndarray) -> tuple[Operand, Operand, Operand]:
+    """A (..., m, k), B (..., k, n) and C, whose outermost batch axis is divided; what is repeated
+    along it moves once."""
+    def stack(x: np.ndarray, *core: int | None) -> Operand:
+        is_own = x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0
+        repeated = x.ndim == c.ndim > 2 and not is_own
+        return Operand(x[:1] if repeated else x, (0 if is_own else None, *core))
+
+    return (stack(a, a.ndim - 2, None, a.ndim - 1), stack(b, None, b.ndim - 1, b.ndim - 2),
+            Operand(c, (0 if c.ndim > 2 else None, c.ndim - 2, c.ndim - 1, None)))
 
 
 def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | None) -> bool:
@@ -114,12 +129,9 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
     axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i]))
                                              * a.shape[i], abs(new.strides[i])))
     run = Execution(f"{function}: tiles", CUDA)
-    each = a.nbytes // a.shape[axis]
-    extents = Extents(a.shape[axis], 1, 1, a_bytes=each, b_bytes=0, c_bytes=each,
-                      may_divide_k=False, grain=1, a_kept=expected([a]) > 0)
-    axes = None, axis, None, None
-    if stream_tiles(Tiled(function, extents, (Operand(a, axes),), Operand(new, axes),
-                          lambda there, target: run.move(there[0], target, variant))):
+    source, target = (Operand(x, (None, axis, None, None)) for x in (a, new))
+    if stream_tiles(Tiled(function, (source,), target,
+                          lambda there, into: run.move(there[0], into, variant))):
         return True
     first, second = np.moveaxis(a, axis, 0), np.moveaxis(new, axis, 0)
     return a.ndim > 1 and all(stream_copy(function, *both, variant=variant)
@@ -128,37 +140,32 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
 
 def stream_tiles(call: Tiled) -> bool:
     """Compute all tiles, smaller ones if the device lacks memory; ``False`` if there are none."""
-    x, function = call.extents, call.function
+    x, exchange = call.extents, exchanged.get()
     room = free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
-    exchange = exchanged.get()
-    if exchange is not None and not any(exchange.is_of(operand.array)
-                                        for operand in call.operands[:2]):
-        exchange = None
+    if exchange is not None and any(exchange.is_of(operand.array) for operand in call.operands[:2]):
+        with suppress(CUDA.out_of_memory, Abandoned):
+            if _are_streamed(call, exchange.schedule(x, room), exchange):
+                return True
+        exchange.abandon(current_ring().link.ordinal)
     for _ in range(_MOST_HALVINGS):
-        plan = schedule(x, room) if exchange is None else exchange.schedule(x, room)
-        if plan is None and exchange is not None:
-            exchange.abandon(current_ring().link.ordinal)
-            exchange, plan = None, schedule(x, room)
-        if plan is None:
-            return False
         try:
-            with crossing() as way:
-                _Streamed(way, plan, call, exchange).run()
-        except (CUDA.out_of_memory, Abandoned) as error:
-            if exchange is not None:
-                exchange.abandon(current_ring().link.ordinal)
-                exchange = None
-            if isinstance(error, Abandoned):
-                continue
-            tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
+            return _are_streamed(call, schedule(x, room))
+        except CUDA.out_of_memory:
+            tally(call.function, "moved", "smaller tiles: no memory on the GPU").tick()
             room //= 2
-        else:
-            tally(function, "calls", "in tiles").tick()
-            tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
-            return True
     return False
+
+
+def _are_streamed(call: Tiled, plan: Schedule | None, exchange: Exchange | None = None) -> bool:
+    if plan is None:
+        return False
+    with crossing() as way:
+        _Streamed(way, plan, call, exchange).run()
+    tally(call.function, "calls", "in tiles").tick()
+    tally(call.function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
+    return True
 
 
 def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:

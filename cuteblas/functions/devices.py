@@ -22,17 +22,18 @@ from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
 from .expressions import Expression, Term, one_mode, stand_in
 from .gemm import new_matrices
-from .gufunc import resolve_product
+from .gufunc import Product, resolve_product
 from .staging import multiply_tile
 
 if TYPE_CHECKING:
     from ..engines.exchange import Exchange
     from ..engines.keeping import Keeper
+    from ..engines.streamed import Tiled
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
+    from ..planning.streaming import Tile
 
 _ROWS = 128                 # of which parts have a multiple
-_Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]       # A, B and C
 
 
 def as_devices(function: str, devices: Any) -> Ints:
@@ -86,54 +87,79 @@ def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
 def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any,
                    precision: str) -> np.ndarray:
     """``matmul`` of NumPy arrays; each device moves rows, columns or matrices by its own link."""
+    def tiled(product: Product, *arrays: np.ndarray) -> Tiled | None:
+        from .tiles import tiled_product
+
+        return tiled_product(function, *product.matrices(*arrays), precision) \
+            if all(product.extents.values()) else None
+
+    return _of_host(function, resolve_product, np.matmul, tiled, (x1, x2, out),
+                    as_devices(function, devices))
+
+
+def _of_host(function: str, settle: Callable[..., Expression], by_numpy: Func,
+             tiled: Callable[..., Tiled | None], arrays: tuple[Any, Any, Any],
+             ordinals: Sequence[int]) -> Any:
+    """A call on NumPy arrays in parts of the result, one for each device that is worth it."""
     from ..engines.emulator import HOST_CUDA
+    from ..engines.placement import work_of
 
-    ordinals = as_devices(function, devices)
-    a, b = np.asarray(x1), np.asarray(x2)
-    first, second = HOST_CUDA.memory(a), HOST_CUDA.memory(b)
-    product = resolve_product(first, second, None if out is None else HOST_CUDA.memory(out))
+    a, b, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]
+    settled = settle(*(x if x is None else HOST_CUDA.memory(x) for x in (a, b, out)))
     whole = out
-    if whole is None or whole.dtype != product.dtype or any(np.may_share_memory(whole, x)
-                                                            for x in (a, b)):
-        whole = empty_array(product.shape, product.dtype,
-                            resolve_product(first, second).strides)
-    matrices = product.matrices(a, b, whole)
-    parts = _parts_of_host(*matrices, _worth(len(ordinals), *matrices)) if whole.size else []
-    exchange = _exchange(ordinals[:len(parts)], *matrices, parts)
+    if out is None or (out.dtype, out.shape) != (settled.dtype, settled.shape) or any(
+            np.may_share_memory(out, x) for x in (a, b)):
+        whole = empty_array(settled.shape, settled.dtype, settled.strides if out is None else None)
+    call = tiled(settled, a, b, whole)
+    if call is None:
+        np.copyto(whole, by_numpy(a, b), casting="unsafe")
+    else:
+        work = work_of(settled.products, settled.dtype, (a, b), None, settled.shape)
+        count = min(range(1, len(ordinals) + 1), key=work.over_devices)
+        _in_parts(call, by_numpy, ordinals[:count])
+    if out is None:
+        return whole[()] if settled.scalar and not whole.ndim else whole
+    if whole is not out:
+        np.copyto(out, whole, casting="unsafe")
+    return out
 
-    def work(device: int, part: _Matrices) -> None:
+
+def _in_parts(call: Tiled, by_numpy: Func, ordinals: Sequence[int]) -> None:
+    """Compute matrices of the batch if there are as many as devices, else rows or columns."""
+    x, count = call.extents, len(ordinals)
+    axis = "batch" if x.batch >= count > 1 else "m" if x.m >= x.n else "n"
+    step = -(-getattr(x, axis) // count)
+    parts = x.whole.parts(axis, -(-step // _ROWS) * _ROWS if step >= _ROWS and axis != "batch"
+                          else step)
+    exchange = _exchange(ordinals[:len(parts)], call, axis)
+
+    def work(device: int, tile: Tile) -> None:
         import cupy
 
         from ..engines.host_cuda import current_home
         from ..engines.keeping import noted
-        from ..engines.streamed import exchanged
-        from .tiles import product_in_tiles
+        from ..engines.streamed import exchanged, stream_tiles
 
         exchanged.set(exchange)
         noted.set(None)                                 # this is a part
         try:
             with cupy.cuda.Device(device):
-                keeper = current_home().keeper
-                x1, x2, into = (alone(x, keeper) for x in part)
-                done = product_in_tiles(function, x1, x2, into, precision) is not None
+                part = call.within(tile, partial(alone, keeper=current_home().keeper))
+                done = stream_tiles(part)
         finally:
             if exchange is not None:
                 exchange.leave(device)
         if not done:
-            np.matmul(part[0], part[1], part[2])
-        tally(function, "spread", f"on cuda:{device}" if done
+            first, second = (operand.array for operand in part.operands)
+            np.copyto(part.result.array, by_numpy(first, second), casting="unsafe")
+        tally(call.function, "spread", f"on cuda:{device}" if done
               else "no memory on the GPU: by NumPy").tick()
 
-    with short_turns(), ThreadPoolExecutor(max(1, len(parts))) as pool:
+    with short_turns(), ThreadPoolExecutor(len(parts)) as pool:
         running = [pool.submit(copy_context().run, work, device, part)
                    for device, part in zip(ordinals, parts, strict=False)]
     for each in running:
         each.result()
-    if out is None:
-        return whole[()] if product.shape == () else whole
-    if whole is not out:
-        np.copyto(out, whole, casting="unsafe")
-    return out
 
 
 def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
@@ -146,23 +172,13 @@ def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
                     not x.flags.writeable, owning(x)).view(x.dtype)
 
 
-def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:
-    """How many devices a product of NumPy arrays is expected to end first on."""
-    from ..engines.placement import work_of
-
-    work = work_of(c.size * a.shape[-1], c.dtype, [a, b], None, c.shape)
-    return min(range(1, most + 1), key=work.over_devices)
-
-
-def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarray,
-              parts: Sequence[_Matrices]) -> Exchange | None:
+def _exchange(devices: Sequence[int], call: Tiled, axis: str) -> Exchange | None:
     """How devices share the operand that all need; ``None`` if the host reaches them faster."""
     from ..engines.keeping import expected
 
-    if len(parts) < 2 or c.ndim > 2:
+    if len(devices) < 2 or call.extents.batch > 1:
         return None
-    by_rows = parts[0][1] is b
-    shared = b if by_rows else a
+    shared, c = call.operands[axis == "m"].array, call.result.array
     if any(stride <= 0 for stride in shared.strides) or expected([shared]):
         return None
     from ..engines.exchange import Exchange
@@ -173,25 +189,7 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
     if any(between.rate(one, other) <= host_costs().link_bytes for one in devices
            for other in devices if one != other):
         return None
-    return Exchange(shared, devices, not by_rows, (shared.nbytes + c.nbytes) // len(devices))
-
-
-def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray,
-                   count: int) -> list[_Matrices]:
-    """At most ``count`` parts along the outermost batch axis, else along rows or columns."""
-    batch = c.ndim > 2 and c.shape[0] >= count
-    axis = 0 if batch else c.ndim - 2 if c.shape[-2] >= c.shape[-1] else c.ndim - 1
-    step = -(-c.shape[axis] // count)
-    step = -(-step // _ROWS) * _ROWS if step >= _ROWS and not batch else step
-    def cut(x: np.ndarray, part: slice, has: bool) -> np.ndarray:
-        inner = (slice(None),) * (c.ndim - axis - 1)
-        box: Any = (..., part, *inner)
-        return x[box] if has else x
-
-    own_a, own_b = (x.ndim == c.ndim and x.shape[0] > 1 if batch else axis == c.ndim - last
-                    for x, last in ((a, 2), (b, 1)))
-    parts = [slice(start, start + step) for start in range(0, c.shape[axis], step)]
-    return [(cut(a, part, own_a), cut(b, part, own_b), cut(c, part, True)) for part in parts]
+    return Exchange(shared, devices, axis == "n", (shared.nbytes + c.nbytes) // len(devices))
 
 
 def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
@@ -228,10 +226,9 @@ def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     from ..engines.tuning import plan_for
     from ..planning.floors import floor_of
-    from .staging import stage
+    from .staging import problem_of
 
-    product = resolve_product(first, second)
-    problem = stage(first, second, None, product, Algorithm(precision)).problem
+    problem = problem_of(first, second, Algorithm(precision))
     plan = plan_for(problem, device)
     return plan.seconds or floor_of(problem, plan.family, device).seconds
 
@@ -321,8 +318,16 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
             raise ValueError(f"{function} cannot read this call")
         return settled
 
-    over = _contraction_of_host if on_host_alone(*arrays) else _over
-    return over(function, settled_for, arrays, ordinals, precision)
+    if not on_host_alone(*arrays):
+        return _over(function, settled_for, arrays, ordinals, precision)
+
+    def tiled(settled: Expression, *arrays: np.ndarray) -> Tiled | None:
+        from .tiles import tiled_contraction
+
+        _groups(function, settled, ())
+        return tiled_contraction(function, settled, arrays, Algorithm(precision))
+
+    return _of_host(function, settled_for, call, tiled, arrays, ordinals)
 
 
 def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
@@ -428,33 +433,3 @@ def _as_matrices(x: ShardedArray, axes: Sequence[str],
         shards.append(CUDA.view(part, *zip(*modes(part), strict=True)))
     return ShardedArray(shards, int(np.searchsorted(bounds[1:], order.index(x.axis), "right"))
                         if order else 0)
-
-
-def _contraction_of_host(function: str, settle: Callable[..., Expression],
-                         arrays: tuple[Any, Any, Any],
-                         ordinals: Sequence[int], precision: str) -> Any:
-    from ..engines.emulator import HOST_CUDA
-
-    x1, x2, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]
-    settled = settle(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2),
-                     None if out is None else HOST_CUDA.memory(out))
-    groups = _groups(function, settled, ())
-    extents = {name: prod(settled.extents[c] for c in group) for name, group in groups.items()}
-    matrices = []
-    for x, term, named in ((x1, settled.terms[0], ("batch", "m", "k")),
-                           (x2, settled.terms[1], ("batch", "k", "n"))):
-        order = [term.axes.index(letter) for name in named for letter in groups[name]]
-        matrices.append(
-            x.astype(settled.dtype, copy=False)
-            .transpose(order)
-            .reshape([extents[name] for name in named])
-        )
-    first, second = matrices
-    product = matmul_of_host(function, first, second, None, ordinals, precision)
-    letters = [*groups["batch"], *groups["m"], *groups["n"]]
-    result = product.reshape([settled.extents[letter]
-                              for letter in letters]).transpose(*map(letters.index, settled.axes))
-    if out is None:
-        return result[()] if settled.scalar and not result.ndim else result
-    np.copyto(out, result, casting="unsafe")
-    return out

@@ -16,6 +16,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
+from ..engines.replay.recording import store
 from ..engines.replay.registry import replays
 from .algorithms import (
     AS_PLANNED,
@@ -31,7 +32,6 @@ from .subscripts import (
     Subscripts,
     contraction_path,
     operands_of,
-    optimal_path,
     read,
     text_of,
     with_operands,
@@ -256,12 +256,12 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     operands = with_operands(operands, [
         stand_in(Memory(x.shape, (), np.dtype(bool)))
         if kind_of(x) == "cupy" or type(x) in own_types else x for x in arrays])
-    if isinstance(optimize, str) and (optimize == "auto"
-                                      or (optimize == "optimal" and len(arrays) > _MOST_FOR_NUMPY)):
-        subscripts = read(operands, [np.shape(x) for x in operands_of(operands)])
-        if subscripts is not None:
-            optimize = ["einsum_path", *_own_path(subscripts, optimize)]
-        elif optimize == "auto":
+    if optimize is not False:
+        subscripts = read(operands, [np.shape(x) for x in arrays])
+        own = None if subscripts is None else _own_path(subscripts, optimize)
+        if own is not None:
+            optimize = ["einsum_path", *own]
+        elif _is_default(optimize):
             optimize = "greedy"
     result = np.einsum_path(*operands, optimize=optimize, einsum_call=einsum_call)  # type: ignore[arg-type]
     tally("einsum_path", "calls", "numpy").tick()
@@ -280,8 +280,7 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
 # -- NumPy arrays by NumPy -------------------------------------------------------------------------
 _programs: dict[Any, Func] = {}
 """Functions of the operands and ``out``, by all of a call that decides what it does."""
-_MOST_PROGRAMS = 4096
-_small: set[tuple[Any, ...]] = set()
+_small: dict[tuple[Any, ...], bool] = {}
 """Subscripts and shapes of pairs with few products, which NumPy's plain loop computes."""
 
 
@@ -307,32 +306,18 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
         return _by_numpys_loops(operands, optimize, arguments, *arrays, out=out)
     how: tuple[Any, ...] = ()
     if optimize is not False or arguments or out is not None:
-        how = _key(optimize, arguments), out is not None and out.flags.writeable
+        how = key_of({"optimize": optimize, **arguments}), out is not None and out.flags.writeable
     key = _key_of_arrays(text, every, *how)
     program = _programs.get(key)
     if program is None:
         program = _program(text, arrays, optimize, out, arguments)
-        if None not in how:
-            if len(_programs) >= _MOST_PROGRAMS:
-                _programs.clear()
-            _programs[key] = program
+        store(_programs, None if None in how else key, program)
     return program(*arrays, out=out)
 
 
 def _is_converted(x: Any) -> bool:
     """Whether NumPy makes an array of an object, which does not answer in its place."""
     return kind_of(x) in ("scalar", "like") and not hasattr(type(x), "__array_function__")
-
-
-def _key(optimize: Any, arguments: ByName) -> Any:
-    """The arguments besides arrays and subscripts as part of a key; ``None`` if they cannot be."""
-    named = dict(arguments)
-    kind = named.get("dtype")
-    if isinstance(kind, np.dtype) or (isinstance(kind, type)
-                                      and issubclass(kind, (np.generic, int, float, complex))):
-        kind = np.dtype(kind)
-        named["dtype"] = (kind.str, kind.num)
-    return key_of({"optimize": optimize, **named})
 
 
 def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
@@ -344,7 +329,7 @@ def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
         floating = all(isinstance(x, np.ndarray) and x.dtype.kind in "fc" for x in arrays)
         subscripts = read(operands, shapes) if floating else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
-            optimize = ["einsum_path", *_own_path(subscripts, None)]
+            optimize = ["einsum_path", *contraction_path(subscripts)]
     named = arguments if out is None else {**arguments, "out": out}
     return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
 
@@ -365,67 +350,60 @@ def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.nda
     """How a call on NumPy arrays runs: in pairs, by the plain loop, or by ``numpy.einsum``."""
     operands = text, *arrays
     by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
-    loop = partial(np.einsum, text, **arguments)                # over all indices
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories],
                       None if out_memory is None else out_memory.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(x.dtype.char in _NUMBERS for x in arrays):
         return by_numpy
-    ours = _is_default(optimize)
-    products = prod(subscripts.extents.values())
-    may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
-    # nothing is summed
-    once = all(n < 2 or c in subscripts.result for c, n in subscripts.extents.items())
-    loops = may_loop and (products <= SMALL or len(arrays) < 2)
-    if loops and (once or (arguments.get("dtype") is None
-                           and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
-        if len(arrays) == 2 and out is None and not arguments and len(_small) < _MOST_PROGRAMS:
-            _small.add((text, *[x.shape for x in arrays]))
-        return loop
+    count, products = len(arrays), prod(subscripts.extents.values())
+    may_loop = _is_default(optimize) and count < _MOST_OPERANDS
+    loops = may_loop and (products <= SMALL or count < 2)
     settled = _settled(operands, optimize, subscripts, memories, out_memory, arguments)
-    dtype = settled.dtype
-    half = not once and "e" in (dtype.char, None if out is None else out.dtype.char)
-    if dtype.char not in _NUMBERS or (len(arrays) < 2 and not half):
+    sums = any(n > 1 and c not in subscripts.result for c, n in subscripts.extents.items())
+    # NumPy's loop rounds sums of float16 on their way
+    half = sums and "e" in (settled.dtype.char, None if out is None else out.dtype.char)
+    if settled.dtype.char not in _NUMBERS or (count < 2 and not half):
         return by_numpy
-    if loops and not half:
-        return loop
-    from .numpy_einsum import loop_ns, program, rounded_once
+    if not loops or half:
+        from .numpy_einsum import loop_ns, program
 
-    if not loops:
-        found = program(settled, [x.shape for x in memories],
-                        None if out is None else (out.strides, out.dtype))
-        if not (may_loop and found is not None
-                and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)):
-            return by_numpy if found is None else found.run
-    return partial(rounded_once, text, arguments.get("order", "K"), dtype,
-                   np.dtype("f4") if dtype.char == "e" else dtype) if half else loop
+        found, expected_ns = program(settled, memories, out_memory)
+        loops = loops or (may_loop and loop_ns(settled.dtype, count, products) < expected_ns)
+        if loops and half:
+            at_once = replace(settled, path=(tuple(range(count)),))
+            found, _ns = program(at_once, memories, out_memory)
+        if half or not loops:
+            return found
+    elif count == 2 and out is None and not arguments:
+        store(_small, (text, *[x.shape for x in arrays]), True)
+    return partial(np.einsum, text, **arguments)                # over all indices
 
 
 def _without_address(x: np.ndarray) -> Memory:
     return Memory(x.shape, x.strides, x.dtype, writeable=x.flags.writeable)
 
 
-def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[Ints]:
-    if name == "optimal" and len(subscripts.terms) <= _MOST_FOR_OPTIMAL:
-        return optimal_path(subscripts.terms, subscripts.result, subscripts.extents)
-    return contraction_path(subscripts.terms, subscripts.result, tuple(subscripts.extents.items()))
+def _own_path(subscripts: Subscripts, optimize: Any) -> tuple[Ints, ...] | None:
+    """Our order of products; ``None`` where ``optimize`` asks for NumPy's."""
+    if _is_default(optimize):
+        return contraction_path(subscripts)
+    if isinstance(optimize, str) and optimize == "optimal" and len(subscripts.terms) > _MOST_FOR_NUMPY:
+        return contraction_path(subscripts, _MOST_FOR_OPTIMAL)
+    return None
 
 
 def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Memory],
           optimize: Any) -> tuple[Ints, ...]:
-    named = optimize if isinstance(optimize, str) else None
-    if _is_default(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
-        return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
-    arrays = [stand_in(x) for x in memories]
-    steps: Any = np.einsum_path(
-        *with_operands(operands, arrays), optimize=optimize, einsum_call=True  # type: ignore[arg-type]
-    )[1]
+    if (own := _own_path(subscripts, optimize)) is not None:
+        return own
+    _name, *steps = np.einsum_path(*with_operands(operands, map(stand_in, memories)),
+                                   optimize=optimize)[0]
     left, path = list(range(len(memories))), list[Ints]()
     # NumPy takes them out one after the other, so that (0, 0) means (0, 1)
-    for inds, *_rest in steps:
+    for step in steps:
         before = list(left)
-        path.append(tuple(sorted(before.index(left.pop(i)) for i in inds)))
+        path.append(tuple(sorted(before.index(left.pop(i)) for i in sorted(step, reverse=True))))
         left.append(len(memories) + len(path))
     return tuple(path)
 
@@ -465,13 +443,9 @@ def _view(call: NumpyCall, settle: Settle) -> Any:
     if resolved.engine.on_host:
         return by_numpy("einsum", "a view", call.numpys, x, **call.arguments)
     _as_view()
-    term, result = ("".join(axes) for axes in (settled.terms[0].axes, settled.axes))
-    if memory.size:
-        return _by_methods(term, result)(x)
-    # CuPy has new arrays for these
-    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
-    return resolved.engine.view(x, tuple(settled.extents[c] for c in result),
-                                tuple(strides[c] for c in result))
+    if not memory.size:                         # CuPy has new arrays for these
+        return resolved.engine.view(x, settled.shape, settled.strides)
+    return _by_methods("".join(settled.terms[0].axes), "".join(settled.axes))(x)
 
 
 @lru_cache(maxsize=4096)
@@ -518,16 +492,10 @@ def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory],
     unused = sorted(set(ascii_letters) - subscripts.extents.keys())
     if rank < 2 or not unused:
         return range(rank)
-    text = f"{','.join(_abbreviated(term) for term in subscripts.terms)},{unused[0]}->{_abbreviated(subscripts.result)}"
+    text = f"{','.join(subscripts.terms)},{unused[0]}->{subscripts.result}"
     if order in ("A", "a"):                 # a question about the true extents, and about diagonals
         order = "F" if all(is_contiguous(_diagonal(term, x), "F")
                            for term, x in zip(subscripts.terms, memories, strict=True)) else "C"
     shadows = [shadow(tuple(min(n, 2) for n in x.shape), x.strides) for x in memories]
     result = np.einsum(text, *shadows, np.empty(0, np.int8), order=order)
     return sorted(range(rank), key=lambda axis: (-result.strides[axis], result.shape[axis] == 1))
-
-
-def _abbreviated(term: str) -> str:
-    """A term with its ellipsis as NumPy reads it."""
-    hidden = [i for i, c in enumerate(term) if c not in ascii_letters]
-    return term[:hidden[0]] + "..." + term[hidden[-1] + 1:] if hidden else term

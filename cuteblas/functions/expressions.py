@@ -72,7 +72,7 @@ def letter(i: int) -> str:
     return ascii_letters[i] if i < len(ascii_letters) else chr(0x100 + i)
 
 
-def one_mode(modes: Sequence[tuple[int, int]], alone: int = 0) -> tuple[int, int] | None:
+def one_mode(modes: Sequence[tuple[int, int]], alone: int) -> tuple[int, int] | None:
     """(extent, stride) of axes that are one in memory, or ``None``; ``alone`` is for few
     elements."""
     extent, longer = prod(n for n, _stride in modes), [mode for mode in modes if mode[0] != 1]

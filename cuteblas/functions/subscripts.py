@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from math import inf, prod
 from operator import index
 from string import ascii_letters
@@ -17,26 +19,28 @@ _SORTED = "".join(sorted(ascii_letters))        # what the numbers of the interl
 
 @dataclass(frozen=True)
 class Subscripts:
-    """Subscripts with a letter for each axis; those of an ellipsis are beyond the alphabet. An
-    extent is 1 only if all axes of the letter have extent 1."""
+    """Subscripts with a letter for each axis, also for those of an ellipsis. An extent is 1 only if
+    all axes of the letter have extent 1."""
 
     terms: tuple[str, ...]
     result: str
     extents: dict[str, int]
 
 
+def _places_of_operands(arguments: Sequence[Any]) -> slice:
+    if arguments and isinstance(arguments[0], str):
+        return slice(1, None)
+    return slice(0, len(arguments) // 2 * 2, 2)
+
+
 def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    if arguments and isinstance(arguments[0], str):
-        return tuple(arguments[1:])
-    return tuple(arguments[0:2 * (len(arguments) // 2):2])
+    return tuple(arguments[_places_of_operands(arguments)])
 
 
-def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
-    if arguments and isinstance(arguments[0], str):
-        return arguments[0], *operands
-    rest = list(arguments)
-    rest[0:2 * (len(arguments) // 2):2] = operands
-    return tuple(rest)
+def with_operands(arguments: Sequence[Any], operands: Iterable[Any]) -> tuple[Any, ...]:
+    changed = list(arguments)
+    changed[_places_of_operands(arguments)] = operands
+    return tuple(changed)
 
 
 def read(arguments: Sequence[Any], shapes: Sequence[Ints],
@@ -52,21 +56,22 @@ def read(arguments: Sequence[Any], shapes: Sequence[Ints],
     if len(named) != len(shapes) or not all(
             c in ascii_letters for term in (*named, result) for c in term.replace("...", "", 1)):
         return None
+    unused = "".join(c for c in ascii_letters if c not in text)     # the last ones for ellipses
     terms, longest = [], 0
     for term, shape in zip(named, shapes, strict=True):
         hidden = len(shape) - len(term.replace("...", ""))
-        if hidden < 0 or (hidden and "..." not in term):
+        if not 0 <= hidden <= len(unused) or (hidden and "..." not in term):
             return None
         longest = max(longest, hidden)
-        terms.append(term.replace("...", _ellipsis(hidden)))
+        terms.append(term.replace("...", unused[len(unused) - hidden:]))
+    ellipsis = unused[len(unused) - longest:]
     if arrow:
         if longest and "..." not in result:
             return None
-        result = result.replace("...", _ellipsis(longest))
+        result = result.replace("...", ellipsis)
     else:
         letters = inputs.replace(",", "").replace(".", "")
-        result = _ellipsis(longest) + "".join(sorted(c for c in set(letters)
-                                                     if letters.count(c) == 1))
+        result = ellipsis + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     if len(set(result)) != len(result) or not set(result) <= set("".join(terms)):
         return None
     extents = _extents(terms, shapes, (result, out))
@@ -89,11 +94,6 @@ def _letters(numbers: Any) -> str:
     if any(i < 0 for i in given if not isinstance(i, str)):
         raise IndexError
     return "".join(i if isinstance(i, str) else _SORTED[i] for i in given)
-
-
-def _ellipsis(count: int) -> str:
-    """Letters for the last ``count`` of the axes that ellipses stand for."""
-    return "".join(chr(0x100 + i) for i in range(count))[::-1]
 
 
 def _extents(terms: Sequence[str], shapes: Sequence[Ints],
@@ -126,11 +126,16 @@ MOST_FOR_OPTIMAL = 8
 Path = list[Ints]
 
 
+def contraction_path(subscripts: Subscripts, most: int = MOST_FOR_OPTIMAL) -> tuple[Ints, ...]:
+    """The best order of at most so many terms, a good one of more, as ``numpy.einsum_path`` writes
+    it."""
+    return _path(subscripts.terms, subscripts.result, tuple(subscripts.extents.items()), most)
+
+
 @lru_cache(maxsize=1024)
-def contraction_path(terms: tuple[str, ...], result: str,
-                     extents: tuple[tuple[str, int], ...]) -> tuple[Ints, ...]:
-    """The order that is used unless the caller names one, as ``numpy.einsum_path`` writes it."""
-    find = optimal_path if len(terms) <= MOST_FOR_OPTIMAL else greedy_path
+def _path(terms: tuple[str, ...], result: str, extents: tuple[tuple[str, int], ...],
+          most: int) -> tuple[Ints, ...]:
+    find = optimal_path if len(terms) <= most else greedy_path
     return tuple(find(terms, result, dict(extents)))
 
 
@@ -198,30 +203,25 @@ def greedy_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -
     """The order that always shrinks memory most; terms without a common index come last."""
     # The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those
     # of its factors.
-    def size(indices: frozenset[str]) -> int:
-        return prod(extents[c] for c in indices)
+    left, path = [frozenset(term) for term in terms], list[Ints]()
+    uses = Counter(c for term in (*left, {*result}) for c in term)
 
-    left = [frozenset(term) for term in terms]
-    path: Path = []
-    uses = {c: sum(c in term for term in left) + (c in result) for c in extents}
+    def size(indices: Iterable[str]) -> int:
+        return prod(extents[c] for c in indices)
 
     def product(x: frozenset[str], y: frozenset[str]) -> frozenset[str]:
         return frozenset(c for c in x | y if uses[c] > (c in x) + (c in y))
 
-    while len(left) > 1:
-        pairs = [(i, j) for j in range(len(left)) for i in range(j) if left[i] & left[j]]
-        if pairs:
-            def growth(pair: tuple[int, int]) -> int:
-                x, y = left[pair[0]], left[pair[1]]
-                return size(product(x, y)) - size(x) - size(y)
+    def growth(pair: Ints) -> int:
+        x, y = (left[i] for i in pair)
+        return size(product(x, y)) - size(x) - size(y)
 
-            i, j = min(pairs, key=growth)
-        else:
-            i, j = sorted(sorted(range(len(left)), key=lambda i: size(left[i]))[:2])
+    while len(left) > 1:
+        pairs = [*combinations(range(len(left)), 2)]
+        i, j = min([p for p in pairs if left[p[0]] & left[p[1]]] or pairs, key=growth)
         second, first = left.pop(j), left.pop(i)
-        new = product(first, second)
-        for c in first | second:
-            uses[c] -= (c in first) + (c in second) - (c in new)
-        left.append(new)
+        left.append(product(first, second))
+        uses.subtract((*first, *second))
+        uses.update(left[-1])
         path.append((i, j))
     return path or [(0,)] * len(terms)

@@ -18,8 +18,7 @@ from ..engines.host_cuda import current_ring, straight
 from ..engines.keeping import expected
 from ..engines.reuse import empty_array
 from ..engines.settings import workspace_limit
-from ..engines.streamed import Operand, Tiled, stream_product, stream_tiles
-from ..planning.streaming import Extents
+from ..engines.streamed import Operand, Tiled, operands_of_product, stream_tiles
 from .algorithms import Algorithm
 from .expressions import Expression
 from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
@@ -29,10 +28,17 @@ from .staging import TILES, multiply_tile
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 
 
-def gemm_in_tiles(function: str, given: GemmArguments,
-                  by: Callable[[Sequence[Any], Any], None] | None = None) -> Result | None:
-    """Multiply NumPy arrays in tiles, each with ``by`` if given; ``None`` without tiles, or if the
-    epilogue has further results."""
+def gemm_in_tiles(function: str, given: GemmArguments) -> Result | None:
+    """Multiply NumPy arrays in tiles; ``None`` without tiles, or if the epilogue has further
+    results."""
+    call = tiled_gemm(function, given)
+    return (call.result.array, {}) if call is not None and stream_tiles(call) else None
+
+
+def tiled_gemm(function: str, given: GemmArguments,
+               by: Callable[[Sequence[Any], Any], None] | None = None) -> Tiled | None:
+    """A product of NumPy arrays in tiles, each computed with ``by`` if given; ``None`` if it cannot
+    be divided."""
     a, b, _conj_a, _conj_b, alpha, beta, c, out, *_how = given
     epilogue, shape, kind = given.epilogue, given.shape, given.kind
     divides = epilogue is None and a.dtype == b.dtype == kind and kind.kind != "b" \
@@ -71,10 +77,11 @@ def gemm_in_tiles(function: str, given: GemmArguments,
         return multiply(there, output=given.sums, out=so_far,
                         **({} if so_far is None else {"beta": 1, "c": so_far}))
 
-    done = stream_product(function, a, b, result, over_c,
-                          by or (lambda there, target: multiply(there, out=target)),
-                          add if divides else None)
-    return (result, {}) if done else None
+    first, second, target = operands_of_product(a, b, result)
+    others = (target._replace(array=x) if x.ndim else Operand(x, (None,) * 4)
+              for x in over_c.values())
+    return Tiled(function, (first, second, *others), target,
+                 by or (lambda there, out: multiply(there, out=out)), add if divides else None)
 
 
 def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
@@ -91,31 +98,47 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
     if not (product.extents["k"] and result.size):
         return None
     a, b, c = product.matrices(x1, x2, result)
-    multiply = partial(multiply_tile, precision=precision)
     if a.ndim == b.ndim == c.ndim == 2 and x1 is not x2 and product.dtype is x1.dtype is x2.dtype is result.dtype \
             and sum(x.nbytes for x in (x1, x2) if not expected([x]) or x.nbytes < 16 * result.nbytes) + result.nbytes \
             <= _STRAIGHT_BYTES \
             and workspace_limit() is None and all(x.flags.forc for x in (a, b, c)) and not np.may_share_memory(x1, x2):
         try:
-            straight(a, b, c, multiply, (TILES, precision))
+            straight(a, b, c, partial(multiply_tile, precision=precision), (TILES, precision))
         except CUDA.out_of_memory:
             return None
         tally(function, "calls", "in tiles").tick()
         tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
         return result
-    found = gemm_in_tiles(function, GemmArguments(a, b, out=c, algorithm=Algorithm(precision)),
-                          by=lambda there, target: multiply(there[0], there[1], target))
-    return found and result
+    call = tiled_product(function, a, b, c, precision)
+    return result if call is not None and stream_tiles(call) else None
+
+
+def tiled_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray,
+                  precision: str) -> Tiled | None:
+    """A product of stacks of matrices in tiles; ``None`` if ``c`` has fewer axes."""
+    if max(a.ndim, b.ndim) > c.ndim:                        # of extent 1
+        return None
+    return tiled_gemm(function, GemmArguments(a, b, out=c, algorithm=Algorithm(precision)),
+                      lambda there, out: multiply_tile(there[0], there[1], out, precision))
 
 
 def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray,
                          out: np.ndarray | None, algorithm: Algorithm) -> np.ndarray | None:
     """Contract two NumPy arrays in tiles of indices of the result; ``None`` without tiles."""
-    from ..functions.contractions import evaluate
-
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
-    if not all(settled.extents.values()) or not settled.axes:
+    result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
+    call = tiled_contraction(function, settled, (x1, x2, result), algorithm)
+    return result if call is not None and stream_tiles(call) else None
+
+
+def tiled_contraction(function: str, settled: Expression, arrays: Sequence[np.ndarray],
+                      algorithm: Algorithm) -> Tiled | None:
+    """A contraction of two arrays into a third one, in tiles of the longest indices of the result
+    that both, the first or the second one have; ``None`` if there are none."""
+    from ..functions.contractions import evaluate
+
+    if not all(settled.extents.values()):
         return None
     candidates = {c: found for c in settled.extents if (found := _places(settled, c)) is not None}
     index: list[str | None] = []                            # of the batch, of rows and of columns
@@ -125,18 +148,10 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
         index.append(max(of_kind, key=lambda c: settled.extents[c], default=None))
     if index == [None] * 3:
         return None
-    result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
-    axes = [candidates[c] if c is not None else (None,) * 3 for c in index]
-    where = [*zip(*axes, strict=True)]              # in the result and in both operands
-    operands = tuple(Operand(x, (*its, None)) for x, its in zip((x1, x2), where[1:], strict=True))
-    batch, m, n = (1 if c is None else settled.extents[c] for c in index)
-    a_bytes, b_bytes = x1.nbytes // (batch * m), x2.nbytes // (batch * n)
-    by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(
-        result.strides[where[0][2] or 0]
-    )
-    extents = Extents(m, n, 1, batch, 1, a_bytes, b_bytes, result.nbytes // (batch * m * n),
-                      batch > 1, batch > 1, np.may_share_memory(x1, x2), by_rows, False, 1,
-                      a_kept=expected([x1]) > 0, b_kept=expected([x2]) > 0)
+    # their axes in the result and in both operands
+    where = [*zip(*(candidates[c] if c is not None else (None,) * 3 for c in index), strict=True)]
+    into, first, second = (Operand(x, (*its, None)) for x, its in zip(
+        (arrays[2], *arrays[:2]), where, strict=True))
 
     def compute(there: Sequence[Any], target: Any) -> None:
         shorter = {c: target.shape[axis] for c, axis in zip(index, where[0], strict=True)
@@ -144,9 +159,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
         part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
         evaluate(part, algorithm, Execution(f"{function}: tiles", CUDA), there, target)
 
-    done = stream_tiles(Tiled(function, extents, operands, Operand(result, (*where[0], None)),
-                              compute))
-    return result if done else None
+    return Tiled(function, (first, second), into, compute)
 
 
 def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:

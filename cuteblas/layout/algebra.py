@@ -455,21 +455,14 @@ def get_hier_coord(layout: Plain, value: Index) -> Any:
     >>> get_hier_coord(threads, 37), get_flat_coord(threads, 37), get_1d_coord(threads, 37)
     (((1, 2), 2), (5, 2), 69)
     """
-    current: Any = 1
-    order = [(s, d) for s, d in layout.pairs if s != 1]
-    digits: dict[Any, Any] = {}
-    total = size(layout)
+    total, reach = size(layout), size(right_inverse(layout))
     check_coordinate(value, total, "get_hier_coord", layout)
-    while current != total:
-        found = [s for s, d in order if d == current]
-        if not found:
-            raise LayoutError("get_hier_coord",
-                              f"not one to one onto an interval: no mode has the stride {current}",
-                              layout)
-        s = found[0]
-        digits[current] = value // current % s if current * s != total else value // current
-        current = current * s
-    return unflatten([digits[d] if s != 1 else 0 for s, d in layout.pairs], layout.shape)
+    if reach != total:
+        raise LayoutError("get_hier_coord",
+                          f"not one to one onto an interval: no mode has the stride {reach}",
+                          layout)
+    return unflatten([0 if s == 1 else value // d if s * d == total else value // d % s
+                      for s, d in layout.pairs], layout.shape)
 
 
 @checked

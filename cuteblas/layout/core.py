@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from ast import literal_eval
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from math import inf
 from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from .basis import ArithTuple, ScaledBasis, scale_of
@@ -28,25 +30,26 @@ from .checks import (
 )
 from .errors import LayoutError, described, spell
 from .inttuple import (
+    arranged,
     basis_like,
     check_coordinate,
     compact_stride,
     depth,
     dot_digits,
     entry_at,
+    facing,
     has_none,
     leaves,
-    map_leaves,
     merge_modes,
     product_of,
     same_profile,
     size,
-    unflatten,
     value_at,
     wrap,
 )
 from .symbolic import Expr, Var, bounds
 
+_ENTRY = re.compile(r"(?:_?(-?\d+)|([A-Za-z]\w*))((?:\s*@\s*\d+)*)")
 _P = ParamSpec("_P")
 _Domain = TypeVar("_Domain", bound=Shaped)
 
@@ -224,8 +227,8 @@ class Layout(Measured):
             If the text is not a layout.
         """
         shape, colon, stride = text.partition(":")
-        return cls(_Reader(shape, text, variables or {}).read(),
-                   _Reader(stride, text, variables or {}).read() if colon else None)
+        return cls(_read(shape, text, variables or {}),
+                   _read(stride, text, variables or {}) if colon else None)
 
 
 def trusted(shape: Any, stride: Any) -> Layout:
@@ -242,60 +245,35 @@ def merged(modes: Iterable[tuple[Any, Any]]) -> Layout:
     return trusted(*runs[0]) if len(runs) == 1 else trusted(*zip(*runs, strict=True))
 
 
-class _Reader:
-    _TOKEN = re.compile(r"\s*(?:(?P<int>_?-?\d+)|(?P<name>[A-Za-z]\w*)|(?P<mark>[(),@]))")
+def _read(part: str, text: str, variables: Mapping[str, Expr]) -> Any:
+    """The tuple of a part of a text: its entries are taken out, and Python reads the nesting."""
+    entries: list[Any] = []
 
-    def __init__(self, part: str, text: str, variables: Mapping[str, Expr]):
-        self.text, self.variables = text, variables
-        self.tokens: list[str] = []
-        at, part = 0, part.strip()
-        while at < len(part):
-            token = self._TOKEN.match(part, at)
-            if token is None:
-                raise self.error(f"cannot read {part[at:at + 40]!r}")
-            self.tokens.append(token.group().strip())
-            at = token.end()
-        self.tokens.reverse()
-
-    def error(self, why: str) -> LayoutError:
-        return LayoutError("Layout.parse", why, repr(self.text))
-
-    def number(self, digits: str) -> int:
+    def number(digits: str) -> int:
         # Python would refuse to read it, with a hint at a setting of its own
         if len(digits) > BITS:
-            raise self.error(f"a number of {len(digits)} digits has more than {BITS} bits")
+            raise LayoutError("Layout.parse",
+                              f"a number of {len(digits)} digits has more than {BITS} bits",
+                              repr(text))
         return int(digits)
 
-    def read(self) -> Any:
-        x = self.entry()
-        if self.tokens:
-            raise self.error(f"unexpected {self.tokens[-1]!r} after the layout")
-        return x
+    def entry(found: re.Match[str]) -> str:
+        digits, name, place = found.groups()
+        value = variables.get(name, Var(name)) if name else number(digits)
+        position = tuple(map(number, reversed(re.findall(r"\d+", place))))
+        entries.append(ScaledBasis(value, position) if position else value)
+        return " 0 "
 
-    def entry(self, level: int = 0) -> Any:
-        token = self.tokens.pop() if self.tokens else "the end"
-        if token == "(":
-            if level == NESTING:
-                raise self.error(f"tuples nest at most {NESTING} levels deep")
-            entries = [self.entry(level + 1)]
-            while (mark := self.tokens.pop() if self.tokens else "the end") == ",":
-                entries.append(self.entry(level + 1))
-            if mark != ")":
-                raise self.error(f"expected ',' or ')', got {mark!r}")
-            return tuple(entries)
-        if token[0].isalpha() and token != "the end":
-            value: Any = self.variables.get(token, Var(token))
-        elif token.lstrip("_-").isdigit():
-            value = self.number(token.lstrip("_"))
-        else:
-            raise self.error(f"expected an integer, a name or '(', got {token!r}")
-        position: list[int] = []
-        while self.tokens and self.tokens[-1] == "@":
-            self.tokens.pop()
-            if not self.tokens or not self.tokens[-1].isdigit():
-                raise self.error("a position must follow '@'")
-            position.append(self.number(self.tokens.pop()))
-        return ScaledBasis(value, tuple(reversed(position))) if position else value
+    nesting = _ENTRY.sub(entry, part)
+    try:
+        if not re.fullmatch(r"[\s(),0]*", nesting):
+            raise SyntaxError("invalid syntax")
+        return arranged(entries, literal_eval(nesting.replace(")", ",)").strip()))
+    except (SyntaxError, MemoryError) as error:
+        raise LayoutError("Layout.parse",
+                          f"{str(error).partition(' (')[0]}; expected an integer, a name or a "
+                          f"tuple of them; tuples nest at most {NESTING} levels deep",
+                          repr(text)) from None
 
 
 def plain_layout(x: Any, op: str) -> Any:
@@ -385,10 +363,12 @@ def make_ordered_layout(shape: IntTuple, order: Nested) -> Layout:
     >>> str(make_ordered_layout((2, 3, 4), (2, 1, 3)))
     '(2,3,4):(3,1,6)'
     """
-    keys = list(_spread(order, shape, (shape, order)))
-    ranked = sorted(range(len(keys)), key=lambda i: (not isinstance(keys[i], int),
-                                                     keys[i] if isinstance(keys[i], int) else 0, i))
-    return Layout(shape, compact_stride(shape, ranked))
+    return Layout(shape, compact_stride(shape, _ranked([*_spread(order, shape, (shape, order))])))
+
+
+def _ranked(keys: Sequence[Any]) -> list[int]:
+    """The places of keys from the smallest to the largest, and of symbolic ones after them."""
+    return sorted(range(len(keys)), key=lambda i: keys[i] if isinstance(keys[i], int) else inf)
 
 
 def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
@@ -429,12 +409,19 @@ def make_layout_like(layout: Plain) -> Layout:
     >>> print(make_layout_like(Layout((4, 8), (100, 1))))
     (4,8):(8,1)
     """
-    shape = tuple(1 if d == 0 else s for s, d in layout.pairs)
-    if any(isinstance(d, ScaledBasis) for d in layout.flat_stride):
+    return _stored(layout, _by_stride(layout))
+
+
+def _by_stride(layout: Layout) -> list[int]:
+    if layout.has_basis:
         raise LayoutError("make_layout_like", "basis strides have no order", layout)
-    order = tuple(abs(d) if isinstance(d, int) else d for d in layout.flat_stride)
-    return Layout(layout.shape, unflatten(make_ordered_layout(shape, order).flat_stride,
-                                          layout.shape))
+    return _ranked([abs(d) if isinstance(d, int) else d for d in layout.flat_stride])
+
+
+def _stored(layout: Layout, order: Iterable[int]) -> Layout:
+    """The compact layout whose leaves follow in an order; those of stride 0 keep it."""
+    held = arranged([1 if d == 0 else s for s, d in layout.pairs], layout.shape)
+    return Layout(layout.shape, compact_stride(held, order))
 
 
 def make_fragment_like(layout: Any) -> Layout:
@@ -468,15 +455,9 @@ def make_fragment_like(layout: Any) -> Layout:
         if found is None:
             raise LayoutError("make_fragment_like", "expected a layout or a tensor", layout)
         layout = found
-    values, rest = layout[0], layout[1:] if layout.rank > 1 else None
-    stored = Layout(unflatten([1 if d == 0 else s for s, d in values.pairs], values.shape))
-    first = Layout(values.shape, stored.stride)
-    if rest is None:
-        return make_layout(first) if isinstance(layout.shape, tuple) else first
-    appended = make_layout_like(rest)
-    scaled = Layout(appended.shape, map_leaves(appended.stride,
-                                               lambda d: d * product_of(stored.shape)))
-    return make_layout(first, *scaled)
+    values = len(layout[0].flat_shape)
+    rest = _by_stride(layout[1:]) if layout.rank > 1 else []
+    return _stored(layout, (*range(values), *(values + i for i in rest)))
 
 
 @checked
@@ -534,11 +515,10 @@ def coshape(layout: Plain) -> Any:
     for s, d in layout.pairs:
         if s == 0:
             return 0
-        scale = scale_of(d)
-        lo, hi = bounds(scale)
-        if hi is not None and hi < 0:
+        lo, hi = bounds(scale_of(d))
+        if hi < 0:
             d = -d
-        elif lo is None or lo < 0:
+        elif lo < 0:
             raise LayoutError("coshape", f"the stride {d} may be negative", layout)
         if layout.has_basis and not isinstance(d, ScaledBasis) and d != 0 and s != 1:
             raise LayoutError("coshape", f"the stride {d} stands beside basis strides", layout)
@@ -866,30 +846,9 @@ def slice_and_offset(coord: Coordinate, layout: Any) -> tuple[Any, Any]:
         return layout.slice_and_offset(coord)
     if coord is None:
         return layout, 0
-    shape: list[Any] = []
-    stride: list[Any] = []
-    start = _cut(coord, layout.shape, layout.stride, shape, stride, (coord, layout))
-    if not shape:
+    faced = facing(coord, (layout.shape, layout.stride), "slice", coord, layout)
+    free = [(s, d) for c, s, d in faced if c is None]
+    if not free:
         raise LayoutError("slice", "the coordinate leaves no mode free", coord, layout)
-    return trusted(tuple(shape), tuple(stride)), start
-
-
-def _cut(c: Any, s: Any, d: Any, shape: list, stride: list, operands: tuple) -> Any:
-    """Collect the free modes, and return the value at the fixed ones."""
-    if c is None:
-        shape.append(s)
-        stride.append(d)
-        return 0
-    if not isinstance(c, tuple):
-        return value_at(c, s, d)
-    if not isinstance(s, tuple) or len(c) != len(s):
-        raise LayoutError("slice", f"the coordinate {spell(c)} does not fit the mode {spell(s)}",
-                          *operands)
-    start: Any = 0
-    for ci, si, di in zip(c, s, d, strict=True):
-        if ci is None:
-            shape.append(si)
-            stride.append(di)
-        else:
-            start = start + _cut(ci, si, di, shape, stride, operands)
-    return start
+    return trusted(*zip(*free, strict=True)), sum((value_at(c, s, d) for c, s, d in faced
+                                                   if c is not None), 0)

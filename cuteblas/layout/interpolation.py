@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from .core import Layout
 
@@ -27,45 +26,27 @@ class _Strides:
 
     def subject_to(self, digits: Sequence[int], value: int) -> _Strides | None:
         """The solutions for which ``sum(digits * strides) == value``, or None if there is none."""
+        directions = self.directions
+        # Euclid's algorithm, until the sum changes along one direction alone
+        while len(moving := [d for d in directions if _dot(digits, d)]) > 1:
+            least = min(moving, key=lambda d: abs(_dot(digits, d)))
+            directions = tuple(d if d is least else
+                               _plus(d, -(_dot(digits, d) // _dot(digits, least)), least)
+                               for d in directions)
         rest = value - _dot(digits, self.origin)
-        # a direction along which the sum changes by g, their gcd
-        pivot: tuple[int, ...] | None = None
-        g = 0
-        free = []
-        for d in self.directions:
-            slope = _dot(digits, d)
-            if slope == 0:
-                free.append(d)
-                continue
-            if pivot is None:
-                pivot, g = d, slope
-                continue
-            both, u, v = _bezout(g, slope)
-            free.append(_combine(slope // both, pivot, -(g // both), d))
-            pivot, g = _combine(u, pivot, v, d), both
-        if pivot is None:
+        if not moving:
             return self if rest == 0 else None
-        if rest % g:
-            return None
-        return _Strides(_combine(1, self.origin, rest // g, pivot), tuple(free))
+        steps, beyond = divmod(rest, _dot(digits, moving[0]))
+        return None if beyond else _Strides(_plus(self.origin, steps, moving[0]),
+                                            tuple(d for d in directions if d is not moving[0]))
 
 
 def _dot(a: Sequence[int], b: Sequence[int]) -> int:
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def _combine(u: int, a: Sequence[int], v: int, b: Sequence[int]) -> tuple[int, ...]:
-    return tuple(u * x + v * y for x, y in zip(a, b, strict=True))
-
-
-def _bezout(a: int, b: int) -> tuple[int, int, int]:
-    """``(g, u, v)`` with ``u*a + v*b == g``, the greatest common divisor."""
-    g = gcd(a, b)
-    u, v, u1, v1, x, y = 1, 0, 0, 1, a, b
-    while y:
-        q = x // y
-        x, y, u, v, u1, v1 = y, x - q * y, u1, v1, u - q * u1, v - q * v1
-    return (g, u, v) if x > 0 else (g, -u, -v)
+def _plus(a: Sequence[int], times: int, b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(x + times * y for x, y in zip(a, b, strict=True))
 
 
 def layout_through(points: dict[int, int]) -> Layout | None:
@@ -104,7 +85,7 @@ def _restrict(strides: _Strides, digits: list[tuple[int, ...]], slower: list[int
     first: dict[int, tuple[tuple[int, ...], int]] = {0: ((0,) * len(strides.origin), 0)}
     for d, y, v in zip(digits, slower, values, strict=True):
         base, value = first.setdefault(y, (d, v))
-        narrowed = strides.subject_to(_combine(1, d, -1, base), v - value)
+        narrowed = strides.subject_to(_plus(d, -1, base), v - value)
         if narrowed is None:
             return None
         strides = narrowed

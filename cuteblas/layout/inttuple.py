@@ -6,7 +6,7 @@ run colexicographically: the leftmost mode is the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from itertools import islice
 from math import gcd as _gcd
@@ -27,7 +27,7 @@ from .checks import (
     checked,
     integer,
 )
-from .errors import LayoutError, described, spell
+from .errors import LayoutError, spell
 from .symbolic import Condition, Expr, IntLike
 
 _INTEGERS = (int, Expr)
@@ -517,8 +517,7 @@ def inner_product(a: IntTuple, b: Strides) -> Any:
 def surely_less(a: IntLike, b: IntLike) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a < b
-    hi = symbolic.bounds(a - b)[1]
-    return hi is not None and hi < 0
+    return symbolic.bounds(a - b)[1] < 0
 
 
 def divides(d: IntLike, n: IntLike) -> bool:
@@ -1018,18 +1017,15 @@ def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
     """Refuse a coordinate that is certainly outside ``[0, n)``."""
     if type(c) is int and type(n) is int and 0 <= c < n:
         return
-    lo, hi = (c, c) if isinstance(c, int) else (c.lo, c.hi)
-    top = n if isinstance(n, int) else n.hi
-    if (hi is not None and hi < 0) or (top is not None and lo is not None and lo >= top):
+    lo, hi = symbolic.bounds(c)
+    if hi < 0 or lo >= symbolic.bounds(n)[1]:
         raise LayoutError(op, f"the coordinate {c} is outside [0,{n})", *operands)
 
 
 def _integer(c: Any, op: str, shape: Any) -> IntLike:
     if isinstance(c, Expr):
         return c
-    if isinstance(c, bool) or not hasattr(type(c), "__index__"):
-        raise LayoutError(op, f"a coordinate is an integer or a tuple, got {described(c)}", shape)
-    return integer(c, op)
+    return integer(c, op, "a coordinate is an integer or a tuple", shape)
 
 
 @checked
@@ -1067,28 +1063,28 @@ def crd2idx(coord: IntTuple, shape: IntTuple, stride: Strides = None) -> Any:
 def value_at(coord: Any, shape: Any, stride: Any) -> Any:
     """:func:`crd2idx` of a layout's own shape and strides, and of a coordinate that is one."""
     parts: list[Any] = []
-    _products(coord, shape, stride, parts, coord, shape)
+    for c, s, d in facing(coord, (shape, stride), "crd2idx", coord, shape):
+        if type(c) is int and type(s) is int and 0 <= c < s:
+            parts.append(c * d)
+        else:
+            c = _integer(c, "crd2idx", shape)
+            check_coordinate(c, product_of(s), "crd2idx", coord, shape)
+            parts += _digits(c, leaves(s), leaves(d))
     return _added(parts)
 
 
-def _products(c: Any, s: Any, d: Any, out: list[Any], coord: Any, shape: Any) -> None:
-    if type(c) is int and type(s) is int and 0 <= c < s:
-        out.append(c * d)
-    elif isinstance(c, tuple):
-        if not isinstance(s, tuple) or len(c) != len(s):
-            raise LayoutError("crd2idx",
-                              f"the coordinate {spell(c)} does not fit the mode {spell(s)}", coord,
-                              shape)
-        for ci, si, di in zip(c, s, d, strict=True):
-            _products(ci, si, di, out, coord, shape)
-    else:
-        c = _integer(c, "crd2idx", shape)
-        if isinstance(s, tuple):
-            check_coordinate(c, product_of(s), "crd2idx", coord, shape)
-            out += _digits(c, leaves(s), leaves(d))
-        else:
-            check_coordinate(c, s, "crd2idx", coord, shape)
-            out.append(c * d)
+def facing(coord: Any, trees: tuple, op: str, *operands: Any) -> list[tuple]:
+    """Each entry of a coordinate, with the modes of ``trees`` that it faces."""
+    if not isinstance(coord, tuple):
+        return [(coord, *trees)]
+    found = []
+    if any(not isinstance(x, tuple) or len(x) != len(coord) for x in trees):
+        raise LayoutError(
+            op, f"the coordinate {spell(coord)} does not fit the mode {spell(trees[0])}", *operands
+        )
+    for c, *modes in zip(coord, *trees, strict=True):
+        found += facing(c, tuple(modes), op, *operands)
+    return found
 
 
 def _added(parts: list[Any]) -> Any:
@@ -1105,12 +1101,10 @@ def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
 
 def _digits(c: Any, shape: Sequence, stride: Sequence) -> list[Any]:
     out = []
-    last = len(shape) - 1
-    for k in range(last):
-        s = shape[k]
-        out.append(c % s * stride[k])
-        c = c // s
-    out.append(c * stride[last])
+    for s, d in zip(shape[:-1], stride, strict=False):
+        c, digit = divmod(c, s)
+        out.append(digit * d)
+    out.append(c * stride[-1])
     return out
 
 
@@ -1238,7 +1232,9 @@ def slice_(coord: Coordinate, x: Nested) -> Any:
     >>> slice_((None, 1), (4, 8))
     (4,)
     """
-    return x if coord is None else tuple(_lift(coord, x, lambda c: c is None))
+    if coord is None:
+        return x
+    return tuple([mode for c, mode in facing(coord, (x,), "slice", coord, x) if c is None])
 
 
 @checked
@@ -1262,15 +1258,9 @@ def dice(coord: Coordinate, x: Nested) -> Any:
     >>> dice((0, None), (4, 8))
     (4,)
     """
-    return x if not isinstance(coord, tuple) and coord is not None else tuple(_lift(coord, x, lambda c: c is not None))
-
-
-def _lift(coord: Any, x: Any, keep: Callable[[Any], bool]) -> Iterator:
-    if isinstance(coord, tuple):
-        for c, i in zip(coord, _zippable("slice", x, coord), strict=True):
-            yield from _lift(c, i, keep)
-    elif keep(coord):
-        yield x
+    if not isinstance(coord, tuple) and coord is not None:
+        return x
+    return tuple([mode for c, mode in facing(coord, (x,), "dice", coord, x) if c is not None])
 
 
 @checked

@@ -196,14 +196,12 @@ class ComposedLayout(Measured):
         inner = self.inner[mode] if mode else self.inner
         if not isinstance(self.outer, Swizzle):
             raise LayoutError("cosize", "the outer part is not a swizzle", self)
-        lo = bounds(self.offset)[0]
-        if lo is None or lo < 0 or any(not isinstance(d, (int, Expr)) or (bounds(d)[0] or 0) < 0
-                                       for d in inner.flat_stride):
+        if any(not isinstance(x, (int, Expr)) or bounds(x)[0] < 0
+               for x in (self.offset, *inner.flat_stride)):
             raise LayoutError("cosize", "the offset or a stride may be negative", self)
         n = cosize(inner)
         n = n + self.offset if n != 0 else n
-        top = bounds(n)[1]
-        if top is not None and top <= (self.outer.mask & -self.outer.mask):
+        if bounds(n)[1] <= (self.outer.mask & -self.outer.mask):
             return n
         block = 1 << self.outer.changed.bit_length()
         return (n + (block - 1)) // block * block

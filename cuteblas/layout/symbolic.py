@@ -8,7 +8,7 @@ both: evaluating a layout at symbolic coordinates *is* generating its index expr
 Every expression carries two facts that are kept exact enough to simplify with:
 
 ``lo``, ``hi``
-    bounds of the value (``None``: unbounded),
+    bounds of the value, infinite where nothing is known,
 ``bits``
     a two's complement mask of the bits that can be one (``value & ~bits == 0``); ``-8`` says "a
     multiple of 8", ``0x30`` says "only bits 4 and 5". Two values with disjoint bits add without a
@@ -28,10 +28,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache, partial, reduce
 from itertools import repeat
 from math import gcd
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import LayoutError, described
 
@@ -42,6 +43,10 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {"mul": operator.mul, "div": 
                                                     "min": min, "max": max, "lt": operator.lt,
                                                     "le": operator.le, "eq": operator.eq,
                                                     "ne": operator.ne}
+_Result = TypeVar("_Result")
+
+# of a bound that is not known; an infinite float cannot be added to every integer
+_INFINITY: Any = Decimal("Infinity")
 
 
 class _Fields:
@@ -50,16 +55,16 @@ class _Fields:
     __slots__ = ("_hash", "_spelled", "args", "bits", "hi", "lo", "op")
     op: str
     args: tuple[Any, ...]
-    lo: int | None
-    hi: int | None
+    lo: int
+    hi: int
     bits: int
     _hash: int
     _spelled: tuple[str, int] | None                     # as :func:`spelled` returns it
 
 
-def _operator(compute: Callable[[Any, Any], IntLike]) -> Callable[[Expr, IntLike], IntLike]:
+def _operator(compute: Callable[[Any, Any], _Result]) -> Callable[[Expr, IntLike], _Result]:
     """A method of :class:`Expr` that computes with an integer or an expression."""
-    def method(self: Expr, other: IntLike) -> IntLike:
+    def method(self: Expr, other: IntLike) -> _Result:
         return compute(self, other) if isinstance(other, _INTEGERS) else NotImplemented
     return method
 
@@ -79,7 +84,7 @@ class Expr(_Fields):
     args : tuple
         What it is applied to.
     lo, hi : int or None
-        Inclusive bounds.
+        Inclusive bounds; ``None`` is unbounded.
     bits : int, optional
         Mask of the bits that can be one.
 
@@ -95,10 +100,12 @@ class Expr(_Fields):
     def __new__(cls, op: str, args: tuple, lo: int | None, hi: int | None,
                 bits: int | None = None) -> Expr:
         x: Any = object.__new__(_Fields)
-        x.op, x.args, x.lo, x.hi, x._hash, x._spelled = op, args, lo, hi, hash((op, args)), None
-        bits = -1 if bits is None else bits
-        x.bits = bits & ((1 << hi.bit_length())
-                         - 1) if lo is not None and lo >= 0 and hi is not None else bits
+        x.op, x.args, x._hash, x._spelled = op, args, hash((op, args)), None
+        x.lo = -_INFINITY if lo is None else lo
+        x.hi = _INFINITY if hi is None else hi
+        x.bits = -1 if bits is None else bits
+        if x.lo >= 0 and x.hi < _INFINITY:
+            x.bits &= (1 << x.hi.bit_length()) - 1
         x.__class__ = cls
         return x
 
@@ -139,28 +146,24 @@ class Expr(_Fields):
     __sub__ = _operator(lambda x, y: total((x, _scale(y, -1))))
     __rsub__ = _operator(lambda x, y: total((y, _scale(x, -1))))
     __mul__ = __rmul__ = _operator(lambda x, y: _mul(x, y))
-    __floordiv__ = _operator(lambda x, y: _floordiv(x, y))
-    __rfloordiv__ = _operator(lambda x, y: _floordiv(y, x))
-    __mod__ = _operator(lambda x, y: _mod(x, y))
-    __rmod__ = _operator(lambda x, y: _mod(y, x))
+    __floordiv__ = _operator(lambda x, y: _divmod(x, y)[0])
+    __rfloordiv__ = _operator(lambda x, y: _divmod(y, x)[0])
+    __mod__ = _operator(lambda x, y: _divmod(x, y)[1])
+    __rmod__ = _operator(lambda x, y: _divmod(y, x)[1])
+    __divmod__ = _operator(lambda x, y: _divmod(x, y))
+    __rdivmod__ = _operator(lambda x, y: _divmod(y, x))
     __and__ = __rand__ = _operator(lambda x, y: _and(x, y))
     __xor__ = __rxor__ = _operator(lambda x, y: _xor((x, y)))
-
-    def __divmod__(self, other: IntLike) -> tuple[IntLike, IntLike]:
-        return _floordiv(self, other), _mod(self, other)
 
     def __lshift__(self, n: int) -> IntLike:
         return _scale(self, 1 << n)
 
     def __rshift__(self, n: int) -> IntLike:
-        return _floordiv(self, 1 << n)
+        return self // (1 << n)
 
     # -- comparisons (booleans) --------------------------------------------------------------------
-    def __lt__(self, other: IntLike) -> Condition:
-        return _compare("lt", self, other) if isinstance(other, _INTEGERS) else NotImplemented
-
-    def __gt__(self, other: IntLike) -> Condition:
-        return _compare("lt", other, self) if isinstance(other, _INTEGERS) else NotImplemented
+    __lt__ = _operator(lambda x, y: _compare("lt", x, y))
+    __gt__ = _operator(lambda x, y: _compare("lt", y, x))
 
     def eq(self, other: IntLike) -> Condition:
         """``self == other`` as an expression, or a ``bool`` where the bounds decide it."""
@@ -219,8 +222,8 @@ def is_static(x: object) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
 
 
-def bounds(x: IntLike) -> tuple[int | None, int | None]:
-    """Inclusive lower and upper bound of ``x`` (``None``: unbounded)."""
+def bounds(x: IntLike) -> tuple[int, int]:
+    """Inclusive lower and upper bound of ``x``, perhaps infinite."""
     return (x, x) if isinstance(x, int) else (x.lo, x.hi)
 
 
@@ -234,8 +237,7 @@ def _trailing_zeros(mask: int) -> int:
 
 
 def _nonneg(x: IntLike) -> bool:
-    lo = bounds(x)[0]
-    return lo is not None and lo >= 0
+    return bounds(x)[0] >= 0
 
 
 # -- sums: a constant and integer multiples of terms -----------------------------------------------
@@ -268,20 +270,18 @@ def _make_sum(const: int, terms: tuple[tuple[int, Expr], ...]) -> IntLike:
         return const
     if const == 0 and len(terms) == 1 and terms[0][0] == 1:
         return terms[0][1]
-    lo: int | None = const
-    hi: int | None = const
-    bits = any_bits = const
+    lo = hi = bits = any_bits = const
     carry_free = True
     for k, t in terms:
         tlo, thi = (t.lo, t.hi) if k > 0 else (t.hi, t.lo)
-        lo = None if lo is None or tlo is None else lo + k * tlo
-        hi = None if hi is None or thi is None else hi + k * thi
+        lo += k * tlo
+        hi += k * thi
         tbits = k * t.bits
         any_bits |= tbits
         if carry_free:
             if k < 0 or k & (k - 1):       # only what divides all values is known of such a product
                 tbits = -(tbits & -tbits)
-                if k > 0 and tlo is not None and tlo >= 0 and thi is not None:
+                if k > 0 and tlo >= 0 and thi < _INFINITY:
                     tbits &= (1 << (k * thi).bit_length()) - 1
             carry_free = bits & tbits == 0
             bits |= tbits
@@ -302,14 +302,9 @@ def _mul(a: IntLike, b: IntLike) -> IntLike:
     kb, fb = _factors(b)
     if ka * kb != 1:
         return _scale(_product(fa + fb), ka * kb)
-    lo: int | None = None
-    hi: int | None = None
-    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi) if x is not None and y is not None]
-    if len(corners) == 4:
-        lo, hi = min(corners), max(corners)
-    elif _nonneg(a) and _nonneg(b):
-        lo = min(corners)
-    return Expr("mul", fa + fb, lo, hi, -(1 << (_trailing_zeros(a.bits) + _trailing_zeros(b.bits))))
+    corners = [x * y if x and y else 0 for x in bounds(a) for y in bounds(b)]
+    return Expr("mul", fa + fb, min(corners), max(corners),
+                -(1 << (_trailing_zeros(a.bits) + _trailing_zeros(b.bits))))
 
 
 def _factors(x: Expr) -> tuple[int, tuple[Expr, ...]]:
@@ -344,93 +339,77 @@ def _split(x: IntLike, d: int) -> tuple[IntLike, IntLike]:
 
 
 def _shift_right(x: Expr, n: int) -> IntLike:
-    lo, hi = (None if v is None else v >> n for v in (x.lo, x.hi))
     if n == 0:
         return x
-    if lo is not None and lo == hi:
+    lo, hi = x.lo // (1 << n), x.hi // (1 << n)
+    if lo == hi:
         return lo
     if x.op == "div" and isinstance(x.args[1], int):
-        return _floordiv(x.args[0], x.args[1] << n)
+        return x.args[0] // (x.args[1] << n)
     return Expr("div", (x, 1 << n), lo, hi, x.bits >> n)
 
 
-def _floordiv(a: IntLike, b: IntLike) -> IntLike:
+def _divmod(a: IntLike, b: IntLike) -> tuple[IntLike, IntLike]:
+    """The quotient, rounded down, and what remains."""
     if isinstance(a, int) and isinstance(b, int):
-        return a // b
-    if isinstance(b, int):
-        if b <= 0:
-            raise ZeroDivisionError(f"'{a}' // {b}: the divisor must be positive")
-        if b == 1:
-            return a
-        q, r = _split(a, b)
-        lo, hi = bounds(r)
-        if lo is not None and hi is not None and lo // b == hi // b:
-            return q + lo // b
-        const, terms = _terms(r)
-        g = reduce(gcd, (k for k, _ in terms), b)
-        if g > 1:                              # floor((g*x + c) / (g*d)) == floor((x + c // g) / d)
-            return q + _floordiv(_make_sum(const // g, tuple((k // g, t) for k, t in terms)),
-                                 b // g)
-        assert isinstance(r, Expr)
-        if r.op == "div" and isinstance(r.args[1], int):
-            return q + _floordiv(r.args[0], r.args[1] * b)
-        if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
-            return q + _mod(_floordiv(r.args[0], b), r.args[1] // b)
-        rlo, rhi = (None if v is None else v // b for v in (lo, hi))
-        return q + Expr("div", (r, b), rlo, rhi,
-                        r.bits >> (b.bit_length() - 1) if b & (b - 1) == 0 else None)
+        return divmod(a, b)
+    if isinstance(b, Expr):
+        return _divmod_by_symbol(a, b)
+    if b <= 0:
+        raise ZeroDivisionError(f"'{a}' // {b}: the divisor must be positive")
+    if b == 1:
+        return a, 0
+    q, r = _split(a, b)
+    lo, hi = (bound // b for bound in bounds(r))
+    if lo == hi:
+        return q + lo, r - lo * b
+    g, x = _reduced(r, b)
+    if g > 1:                                  # r == g * x + c % g, and b == g * d
+        quotient, rest = _divmod(x, b // g)
+        return q + quotient, g * rest + _terms(r)[0] % g
+    assert isinstance(r, Expr)
+    inner = r.args[1] if r.op in ("div", "mod") and isinstance(r.args[1], int) else 0
+    if r.op == "mod" and inner and inner % b == 0:
+        quotient, rest = _divmod(r.args[0], b)
+        return q + quotient % (inner // b), rest
+    mask = b - 1 if b & (b - 1) == 0 else 0
+    rest = Expr("mod", (r, b), 0, b - 1, r.bits & mask if mask else None)
+    if r.op == "div" and inner:
+        return q + r.args[0] // (inner * b), rest
+    return q + Expr("div", (r, b), lo, hi, r.bits >> mask.bit_length() if mask else None), rest
+
+
+def _divmod_by_symbol(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
     if a == b:
-        return 1
+        return 1, 0
     if isinstance(a, int) and a == 0:
-        return 0
+        return 0, 0
     high, low = _split_by_bits(a, b)
     if low != 0:                                     # the low bits reach no multiple of the divisor
-        return high // b
-    lo, hi = bounds(a)
-    return Expr("div", (a, b), 0 if _nonneg(a) else None, hi if _nonneg(a) else None)
+        quotient, rest = _divmod(high, b)
+        return quotient, rest + low
+    lo, hi = (0, bounds(a)[1]) if _nonneg(a) else (None, _INFINITY)
+    quotient = Expr("div", (a, b), lo, hi)
+    if hi < b.lo:
+        return quotient, a
+    zeros = min(_trailing_zeros(bits_of(a)), _trailing_zeros(b.bits))
+    return quotient, Expr("mod", (a, b), 0, min(hi, b.hi - 1), -(1 << zeros))
+
+
+def _reduced(x: IntLike, d: int) -> tuple[int, IntLike]:
+    """The common divisor of ``d`` and of the terms of ``x``, and ``x`` over it, rounded down."""
+    const, terms = _terms(x)
+    g = gcd(d, *(k for k, _ in terms))
+    return g, _make_sum(const // g, tuple((k // g, t) for k, t in terms))
 
 
 def _split_by_bits(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
     """``a == high + low``: ``high`` a multiple of a power of two that divides ``b``."""
     for zeros in range(_trailing_zeros(b.bits), 0, -1):
         low = _split(a, 1 << zeros)[1]
-        lo, hi = bounds(low)
-        if lo is not None and hi is not None and lo >= 0 and hi < 1 << zeros and _nonneg(a - low):
+        if _nonneg(low) and bounds(low)[1] < 1 << zeros and _nonneg(a - low):
             return a - low, low
     return a, 0
-
-
-def _mod(a: IntLike, b: IntLike) -> IntLike:
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b
-    if isinstance(b, int):
-        if b <= 0:
-            raise ZeroDivisionError(f"'{a}' % {b}: the divisor must be positive")
-        r = _split(a, b)[1]
-        lo, hi = bounds(r)
-        if lo is not None and hi is not None and lo // b == hi // b:
-            return r - lo // b * b
-        const, terms = _terms(r)
-        g = reduce(gcd, (k for k, _ in terms), b)
-        if g > 1:                              # (g*x + c) % (g*d) == g * ((x + c // g) % d) + c % g
-            return g * _mod(_make_sum(const // g, tuple((k // g, t) for k, t in terms)),
-                            b // g) + const % g
-        assert isinstance(r, Expr)
-        if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
-            return _mod(r.args[0], b)
-        return Expr("mod", (r, b), 0, b - 1, r.bits & (b - 1) if b & (b - 1) == 0 else None)
-    if a == b or (isinstance(a, int) and a == 0):
-        return 0
-    hi = bounds(a)[1]
-    bhi = None if b.hi is None else b.hi - 1
-    if _nonneg(a) and hi is not None and b.lo is not None and hi < b.lo:
-        return a
-    high, low = _split_by_bits(a, b)
-    if low != 0:
-        return high % b + low
-    zeros = min(_trailing_zeros(bits_of(a)), _trailing_zeros(b.bits))
-    return Expr("mod", (a, b), 0, min((v for v in (hi if _nonneg(a) else None, bhi)
-                                       if v is not None), default=None), -(1 << zeros))
 
 
 # -- bits ------------------------------------------------------------------------------------------
@@ -447,7 +426,7 @@ def _and(a: IntLike, b: IntLike) -> IntLike:
             return a
         b = live if b >= 0 or a.bits >= 0 else b
         if b >= 0 and b & (b + 1) == 0:
-            return _mod(a, b + 1)
+            return a % (b + 1)
         if a.op == "and" and isinstance(a.args[1], int):
             return _and(a.args[0], a.args[1] & b)
         const, terms = _terms(a)
@@ -501,14 +480,14 @@ def _compare(op: str, a: IntLike, b: IntLike) -> Condition:
     lo, hi = bounds(a - b)
     if op in ("lt", "le"):
         least = 0 if op == "lt" else 1      # the smallest difference for which the comparison fails
-        if hi is not None and hi < least:
+        if hi < least:
             return True
-        if lo is not None and lo >= least:
+        if lo >= least:
             return False
     else:
         if lo == hi == 0:
             return op == "eq"
-        if (lo is not None and lo > 0) or (hi is not None and hi < 0):
+        if lo > 0 or hi < 0:
             return op == "ne"
     return Expr(op, (a, b), 0, 1)
 
@@ -536,15 +515,7 @@ def select(condition: Condition, a: IntLike, b: IntLike) -> IntLike:
     if a == b:
         return a
     lows, highs = zip(bounds(a), bounds(b), strict=True)
-    return Expr("select", (condition, a, b), _if_known(min, lows), _if_known(max, highs),
-                bits_of(a) | bits_of(b))
-
-
-def _if_known(f: Callable[..., int], values: Iterable[int | None],
-              among: bool = False) -> int | None:
-    """``f`` of bounds if all of them are known; or ``among`` them, of those that are."""
-    known = [v for v in values if v is not None]
-    return f(known) if known and (among or None not in values) else None
+    return Expr("select", (condition, a, b), min(lows), max(highs), bits_of(a) | bits_of(b))
 
 
 def minimum(a: IntLike, b: IntLike) -> IntLike:
@@ -559,10 +530,8 @@ def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
     less = _compare("le", a, b)
     if isinstance(less, bool):
         return a if less == (op == "min") else b
-    f = _OPERATORS[op]
-    lows, highs = zip(bounds(a), bounds(b), strict=True)
-    return Expr(op, (a, b), _if_known(f, lows, op == "max"), _if_known(f, highs, op == "min"),
-                bits_of(a) | bits_of(b))
+    lo, hi = map(_OPERATORS[op], bounds(a), bounds(b))
+    return Expr(op, (a, b), lo, hi, bits_of(a) | bits_of(b))
 
 
 def entry(array: str, index: IntLike, value: IntLike) -> IntLike:

@@ -19,7 +19,18 @@ from .core import (
     slice_and_offset,
 )
 from .errors import LayoutError, described
-from .inttuple import dot_digits, has_none, product_each, quotient, size, unflatten, wrap, zero_of
+from .inttuple import (
+    dot_digits,
+    facing,
+    has_none,
+    leaves,
+    product_each,
+    quotient,
+    size,
+    unflatten,
+    wrap,
+    zero_of,
+)
 from .swizzle import ComposedLayout
 from .symbolic import Expr
 from .tiling import zipped_divide
@@ -369,15 +380,10 @@ def domain_offset(coord: IntTuple, tensor: Tensor) -> Tensor:
 
 
 def _linear(coord: Any, layout: Layout) -> Any:
-    if isinstance(coord, tuple):
-        if len(coord) != layout.rank or not isinstance(layout.shape, tuple):
-            raise LayoutError("domain_offset", "the coordinate does not fit the layout", coord,
-                              layout)
-        total: Any = 0
-        for c, mode in zip(coord, layout, strict=True):
-            total = total + _linear(c, mode)
-        return total
-    value = dot_digits(coord, layout.flat_shape, layout.flat_stride)
+    """The value at a natural coordinate, also of one outside."""
+    value = sum((dot_digits(c, leaves(s), leaves(d))
+                 for c, s, d in facing(coord, (layout.shape, layout.stride), "domain_offset", coord,
+                                       layout)), 0)
     return ArithTuple() + value if layout.has_basis else value
 
 

@@ -30,6 +30,8 @@ Ints = tuple[int, ...]
 
 Pair = tuple[int, int]
 
+Pairs = tuple[Pair, ...]
+
 Modes = tuple[Ints, ...]
 T = TypeVar("T")
 
@@ -59,6 +61,12 @@ class Operand:
         Whether elements are conjugated as they are read.
     alignment : int
         The largest power of two, at most 16 (bytes), that divides the address of the first element.
+    role : str
+        The address that a call supplies, if it is not that of the operand's place in the problem.
+    offset : int
+        Bytes from that address to the first element.
+    outer : pair of tuples of (extent, stride)
+        Further modes nested in the two, innermost first, where not one stride describes them.
 
     Examples
     --------
@@ -71,20 +79,35 @@ class Operand:
     batch_strides: Ints = ()
     conj: bool = False
     alignment: int = 16
+    role: str = ""
+    offset: int = 0
+    outer: tuple[Pairs, Pairs] = ((), ())
 
     @property
     def item(self) -> int:
         """Bytes of an element."""
         return dtype(self.dtype).bytes
 
+    def named(self, role: str) -> Operand:
+        """The operand in the memory of a role, unless it has another one."""
+        return self if self.role else replace(self, role=role)
+
     def moved(self, nbytes: int) -> Operand:
         """The operand that begins so many bytes further."""
-        return replace(self, alignment=min(self.alignment, nbytes & -nbytes or self.alignment))
+        return replace(self, alignment=min(self.alignment, nbytes & -nbytes or self.alignment),
+                       offset=self.offset + nbytes)
+
+    def modes(self, extents: Ints) -> tuple[Pairs, Pairs]:
+        """(Extent, stride) of the modes nested in each of the two, innermost first."""
+        rows, columns = (((n // max(1, prod(e for e, _s in outer)), s), *outer)
+                         for n, s, outer in zip(extents, self.strides, self.outer, strict=True))
+        return rows, columns
 
     def tensor(self, role: str, extents: Ints) -> Tensor:
         """It with the extents of its modes and of the batch modes."""
-        strides = *self.strides, *self.batch_strides
-        return Tensor(role, dtype(self.dtype).bytes, tuple(zip(extents, strides, strict=True)))
+        rows, columns = self.modes(extents[:2])
+        batch = zip(extents[2:], self.batch_strides, strict=True)
+        return Tensor(role, self.item, (*rows, *columns, *batch))
 
 
 @dataclass(frozen=True)
@@ -207,6 +230,18 @@ class GemmProblem:
             yield x.tensor(role, (*extents, *self.batch))
 
     @property
+    def extents(self) -> tuple[Ints, Ints, Ints]:
+        """Extents of the modes nested in M, N and K, innermost first."""
+        (m, k), (n, _k) = self.map_inputs(Operand.modes)
+        of_m, of_n, of_k = (tuple(extent for extent, _stride in mode) for mode in (m, n, k))
+        return of_m, of_n, of_k
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether M, N or K are several modes in an operand."""
+        return any((*self.a.outer, *self.b.outer))
+
+    @property
     def shape(self) -> Pair:
         """Rows and columns of C."""
         return self.m, self.n
@@ -231,7 +266,8 @@ class GemmProblem:
         """Whether C is symmetric if A and B share memory, in a form that kernels can compute from
         one triangle."""
         plain = (self.alpha, self.beta, self.fusion, self.variant) == ("one", "zero", None, None)
-        return plain and self.a == self.b and self.m == self.n and self.precision in ("auto", "ieee")
+        square = self.m == self.n and not self.is_nested
+        return plain and square and self.a == self.b and self.precision in ("auto", "ieee")
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -274,8 +310,8 @@ class GroupedProblem(_Several):
 
 def transposed(p: GemmProblem) -> GemmProblem:
     flipped = with_matrices(p, lambda role, x: x if role in ("a", "b")
-                            else replace(x, strides=x.strides[::-1]))
-    return replace(flipped, m=p.n, n=p.m, a=p.b, b=p.a,
+                            else replace(x, strides=x.strides[::-1], outer=x.outer[::-1]))
+    return replace(flipped, m=p.n, n=p.m, a=p.b.named("b"), b=p.a.named("a"),
                    triangle=_OTHER.get(p.triangle, p.triangle))
 
 
@@ -435,18 +471,29 @@ class ContractionProblem:
     @property
     def tensors(self) -> Iterator[Tensor]:
         """A, B and C."""
-        for column, (role, x, groups) in enumerate((("a", self.a, ((self.m, 1), (self.k, 1))),
-                                                    ("b", self.b, ((self.n, 1), (self.k, 2))),
-                                                    ("c", self.c, ((self.m, 2), (self.n, 2)))), 1):
-            yield Tensor(role, x.item, tuple(
-                (mode[0], mode[at]) for modes, at in (*groups, (self.batch, column))
-                for mode in modes))
+        return self.product.tensors
+
+    @cached_property
+    def product(self) -> GemmProblem:
+        """The contraction as a product of matrices with nested modes."""
+        def operand(x: Storage, batch: int, *groups: tuple[Modes, int]) -> Operand:
+            modes = ([(mode[0], mode[column]) for mode in group or ((1, 0, 0),)]
+                     for group, column in groups)
+            ((_m, row), *rows), ((_n, column), *columns) = modes
+            return Operand(x.dtype, (row, column), tuple(mode[batch] for mode in self.batch[::-1]),
+                           x.conj, x.alignment, outer=(tuple(rows), tuple(columns)))
+
+        m, n, k = (prod(mode[0] for mode in group) for group in (self.m, self.n, self.k))
+        return GemmProblem(m, n, k, operand(self.a, 1, (self.m, 1), (self.k, 1)),
+                           operand(self.b, 2, (self.n, 1), (self.k, 2)),
+                           operand(self.c, 3, (self.m, 2), (self.n, 2)),
+                           tuple(mode[0] for mode in self.batch[::-1]), self.alpha, self.beta,
+                           self.precision, self.variant)
 
     @property
     def flops(self) -> int:
         """Arithmetic operations: two for every product, four times as many for complex numbers."""
-        extents = prod(mode[0] for group in (self.m, self.n, self.k, self.batch) for mode in group)
-        return 2 * extents * (4 if dtype(self.a.dtype).is_complex else 1)
+        return self.product.flops
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise, permutations
 from math import ceil, inf, prod
@@ -93,16 +93,16 @@ def back_and_forth(strips: Sequence[Sequence[Tile]]) -> list[Tile]:
 @dataclass(frozen=True)
 class Extents:
     """A product C = A B of host arrays, as far as it decides how it moves."""
-    # ``batch`` is the outermost batch axis, ``others`` the products for each of its indices;
-    # ``*_batch``: an operand has its own elements for each. A and B that are ``shared`` move once.
-    # ``by_rows``: rows of C lie together on the host. Panels have multiples of ``grain``. Operands
-    # that are ``*_kept`` are on the device.
+    # ``batch`` is the outermost batch axis; ``*_batch``: an operand has its own elements for each
+    # of its indices. ``*_bytes`` are those of an element, of all inner batch axes together. A and B
+    # that are ``shared`` move once. ``by_rows``: rows of C lie together on the host. Panels have
+    # multiples of ``grain``: of a kernel's tile, unless one row is much by itself (``any_length``).
+    # Operands that are ``*_kept`` are on the device.
 
     m: int
     n: int
     k: int
     batch: int = 1
-    others: int = 1
     a_bytes: int = 4
     b_bytes: int = 4
     c_bytes: int = 4
@@ -111,7 +111,7 @@ class Extents:
     shared: bool = False
     by_rows: bool = True
     may_divide_k: bool = True
-    grain: int = field(default_factory=lambda: _ROWS)
+    any_length: bool = False
     seconds: float = 0.0
     a_kept: bool = False
     b_kept: bool = False
@@ -122,17 +122,22 @@ class Extents:
         return Tile.whole(self.batch, self.m, self.n, self.k)
 
     @property
+    def grain(self) -> int:
+        return 1 if self.any_length else _ROWS
+
+    @property
     def a(self) -> int:
-        return 0 if self.a_kept else self.m * self.k * self.a_bytes * self.others * (self.batch if self.a_batch else 1)
+        batch = self.batch if self.a_batch else 1
+        return 0 if self.a_kept else self.m * self.k * self.a_bytes * batch
 
     @property
     def b(self) -> int:
         batch = self.batch if self.b_batch else 1
-        return 0 if self.shared or self.b_kept else self.n * self.k * self.b_bytes * self.others * batch
+        return 0 if self.shared or self.b_kept else self.n * self.k * self.b_bytes * batch
 
     @property
     def c(self) -> int:
-        return self.m * self.n * self.c_bytes * self.others * self.batch
+        return self.m * self.n * self.c_bytes * self.batch
 
 
 @dataclass(frozen=True)
@@ -163,8 +168,6 @@ def schedule(x: Extents, limit: int) -> Schedule | None:
         return each and Schedule(tuple(tile._replace(batch=part.batch)
                                        for part in x.whole.parts("batch", 1)
                                        for tile in each.tiles), min(each.ahead, 1))
-    if x.others > 1:
-        return None
     if not x.b_bytes:
         return _rows_pass(x, limit)
     possible = *_one_stays(x, limit), *_sums_stay(x, limit)
@@ -180,7 +183,7 @@ def _step(x: Extents, extent: int, count: float) -> int:
 @lru_cache(maxsize=1024)
 def _panels(x: Extents) -> tuple[Tile, ...]:
     """The panels of a product that fits, of operands that move unless C is much smaller."""
-    if x.a_kept and x.b_kept and x.batch == x.others == 1 and x.seconds:
+    if x.a_kept and x.b_kept and x.batch == 1 and x.seconds:
         return _graded(x)
     if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:
         return _panels(replace(x, a_kept=False, b_kept=False))

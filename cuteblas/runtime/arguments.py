@@ -117,11 +117,8 @@ class ArgumentBlock:
         self._written = None
 
     def _read_by(self, launch: Any) -> int:
-        roles = {argument.role for argument in launch.arguments if argument.role is not None}
-        bits = 0
-        for role in roles:
-            bits |= 1 << self._positions[role] if role in self._positions else SCALARS
-        return bits
+        return sum({1 << self._positions[argument.role] if argument.role in self._positions
+                    else SCALARS for argument in launch.arguments if argument.role is not None})
 
     def _point(self, launch: Any) -> ctypes.Array[ctypes.c_void_p]:
         params, arguments = launch.kernel.params, launch.arguments

@@ -133,9 +133,8 @@ class Executor:
         self.ordinal = ordinal
         self._functions = tuple(functions)
         self._launch_kernel, self._overlapping = launch_kernel, overlapping
-        operands = plan.roles
         self._workspace_bytes = plan.workspace_bytes if plan.launches else 0
-        self._roles = (*operands, "workspace") if self._workspace_bytes else operands
+        self._roles = (*plan.roles, "workspace") if self._workspace_bytes else plan.roles
         self._captured: list[object] = []     # workspaces that CUDA graphs will use again
         self._graph_of = graph_of
         self._several = len(plan.launches) > 1
@@ -181,14 +180,13 @@ class Executor:
         try:
             arguments, calls = block
             arguments.write(addresses, alpha, beta, numbers)
-            for launch_kernel, function, x, y, z, threads, shared_bytes, parameters in calls:
+            for call in calls:
+                launch_kernel, function, x, y, z, threads, shared_bytes, parameters = call
                 try:
                     launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, stream,
                                   parameters, 0)
                 except RuntimeError as error:
-                    self._again(error, launch_kernel,
-                                (function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters,
-                                 0))
+                    self._again(error, call, stream)
         finally:
             self._blocks.append(block)
 
@@ -248,19 +246,18 @@ class Executor:
     def _cuda(self) -> Any:
         return require("cupy").cuda
 
-    def _again(self, error: RuntimeError, launch_kernel: Callable[..., Any],
-               call: tuple[int, ...]) -> None:
+    def _again(self, error: RuntimeError, call: _Call, stream: int) -> None:
         """Launch once more if the thread had no context yet, else say what went wrong."""
-        cuda = require("cupy").cuda
+        cuda = self._cuda
         current = cuda.Device().id
         if current == self.ordinal and getattr(error, "status", None) == _INVALID_CONTEXT:
             cuda.runtime.free(0)     # makes the context that CuPy uses current
             try:
-                launch_kernel(*call)
+                _launched_on(call, stream)
                 return
             except RuntimeError as second:
                 error = second
-        name = self.plan.launches[self._functions.index(call[0])].kernel.name
+        name = self.plan.launches[self._functions.index(call.function)].kernel.name
         elsewhere = f" while device {current} is current" if current != self.ordinal else ""
         raise DriverError(
             f"launching kernel {name} on device {self.ordinal}{elsewhere}: {error}"

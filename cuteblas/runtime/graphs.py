@@ -74,10 +74,9 @@ class LaunchGraph:
             found.parameters, found.extra = address, None
             self._kept.append(found)
         _call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, 0)
-        executable = self._executable.value
-        self._updates = [(executable, node, ctypes.addressof(found))
+        self._handle = self._executable.value
+        self._updates = [(self._handle, node, ctypes.addressof(found))
                          for node, found in zip(nodes, self._kept, strict=True)]
-        self._handle = executable
 
     def _captured(self, stream: Any, launches: Sequence[Callable[[int], Any]]) -> list[int]:
         """The node of each launch: the one that was not in the graph before it."""

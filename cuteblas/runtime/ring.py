@@ -48,8 +48,7 @@ class _Slot:
 
     def like(self, x: np.ndarray) -> np.ndarray:
         """The beginning of the memory as an array like ``x``, in the machine's byte order."""
-        return np.ndarray(x.shape, x.dtype if x.dtype.isnative else x.dtype.newbyteorder("="),
-                          self.memory)
+        return np.ndarray(x.shape, x.dtype.newbyteorder("="), self.memory)
 
 
 class Transfer:

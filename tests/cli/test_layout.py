@@ -109,7 +109,7 @@ def test_thread_value_layouts_as_text(capsys):
 
 
 @pytest.mark.parametrize("arguments, sentence",
-                         [(["(4,3:1"], "expected ',' or ')'"),
+                         [(["(4,3:1"], "'(' was never closed"),
                           (["(4,3):(1,8)", "--compose", "6:1"], "no layout then has 8 at 4"),
                           (["(8,8)", "--swizzle", "3"], "a swizzle is written B,M,S"),
                           (["(8,8)", "--swizzle", "3,0,1"], "|shift| >= bits"),
@@ -123,8 +123,8 @@ def test_thread_value_layouts_as_text(capsys):
                           (["(8,8)", "--svg", "missing/out.svg"], "missing/out.svg"),
                           (["8", "--swizzle", "1,0,1", "--complement", "9"], "expected a layout"),
                           (["8", "--svg", "."], "it is a directory"),
-                          (["8", "--tile", ""], "got 'the end'"),
-                          (["8", "--compose", ""], "got 'the end'"),
+                          (["8", "--tile", ""], "expected an integer, a name or a tuple"),
+                          (["8", "--compose", ""], "expected an integer, a name or a tuple"),
                           (["8", "--swizzle", ""], "B,M,S"),
                           (["8", "--swizzle", "99999999999,1,99999999999"],
                            "reaches beyond 1024 bits")])

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import sleep
@@ -528,7 +529,7 @@ def not_started(monkeypatch):
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     monkeypatch.setattr(placement, "_possible", lambda: True)
     for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False,
-                        "_saved": 0.0, "use_cuda": lambda: None}.items():
+                        "_missed": defaultdict(float), "use_cuda": lambda: None}.items():
         monkeypatch.setattr(placement, name, value)
     monkeypatch.setattr(background, "later", later)
     monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
@@ -556,6 +557,30 @@ def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
     assert placement._stays(large, ()) is None and not_started == [job]
 
 
+def test_calls_wait_for_no_more_than_calls_have_missed(not_started, monkeypatch):
+    monkeypatch.setattr(Job, "wait", lambda job, most: job.offered.append(most) or most)
+    large = placement.work_of(1e10, np.float64, [], None, (100, 100))
+    here, there = large.seconds()
+
+    def call():
+        placement.offload("matmul", large, None, [], None, lambda: sleep(there + 0.05))
+
+    call()
+    (job,) = not_started
+    assert job.offered == [here - there]
+    call()                              # what the first one missed, less what it waited
+    assert np.allclose(job.offered[1], here - there + max(0.05 - (here - there), 0), atol=0.02)
+    monkeypatch.setattr(placement, "_started", True)
+    job.end()
+    kinds = [("matmul", large.dtype, shape) for shape in range(2)]
+    compiled = Job()
+    monkeypatch.setattr(placement, "_compiling", dict.fromkeys(kinds, compiled))
+    placement._missed.update({kinds[0]: 3.0, None: 9.0})
+    for kind in kinds[0], kinds[0], kinds[1]:
+        assert placement._stays(large, kind) == "its kernels are being compiled"
+    assert np.allclose(compiled.offered, [here - there + missed for missed in (3.0, 0.0, 0.0)])
+
+
 def test_auto_starts_cuda_when_a_call_would_gain_by_an_array_that_stays(not_started, monkeypatch):
     x = np.ones((2000, 2000))
     work = placement.work_of(4e6, np.float64, [x, x[0]], None, (2000,))
@@ -572,7 +597,7 @@ def test_cuda_starts_after_a_short_call(not_started, monkeypatch):
     work = placement.work_of(1e8, np.float64, [], None, (500, 500))
     here, there = work.seconds()
     assert 0 < here - there < placement._SHORT
-    monkeypatch.setattr(placement, "_saved", placement._GAIN)
+    placement._missed[None] = placement._GAIN
     began = []
     placement.offload("matmul", work, None, [], None, lambda: began.append(len(not_started)))
     assert began == [0] and len(not_started) == 1

@@ -76,7 +76,7 @@ def machine(monkeypatch):
                         SimpleNamespace(carry=lambda *_: found.run("GPU")))
     for name, value in {"perf_counter": lambda: found.now, "_possible": lambda: True,
                         "_processors": lambda: 16, "_started": True, "_starting": None,
-                        "_compiling": {}, "_costs": lambda: HOST, "_carried": set(),
+                        "_compiling": {}, "_missed": defaultdict(float), "_costs": lambda: HOST, "_carried": set(),
                         "staying": set(), "_corrections": defaultdict(lambda: 1.0),
                         "_calls": Counter(), "_busy": 0.0, "_alternating": 0.0,
                         "_spin": lambda: found.spins}.items():

@@ -32,8 +32,8 @@ from cuteblas.planning.gemm.blocks import Blocks
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
-from cuteblas.planning.operands import launch, place
-from cuteblas.planning.plan import Argument, placed
+from cuteblas.planning.operands import launch, place, view
+from cuteblas.planning.plan import Argument
 
 from .engines import gemm_problem
 from .engines import place as memory
@@ -123,7 +123,7 @@ def writes(p, value, gate=None, **values):
     kernel = partial(write_all, gate=gate, checks="SX" in values, reports="X" in values,
                      element=p.c.dtype)
     return launch(kernel, value, -(-p.m // (2 * WARP)),
-                  {"C": View(place("c"), p.c.strides), "M": p.m, "N": p.n, **values},
+                  {"C": view(p.c, "c"), "M": p.m, "N": p.n, **values},
                   gate_values(gate))
 
 
@@ -131,10 +131,10 @@ def by_records(p):
     """An algorithm of three launches, with two fallbacks: its condition is known before it
     writes."""
     reads, values, at = [], {"status": Argument(role=VERDICT)}, 0
-    for name, role, count in (("SX", "a", p.m * p.k), ("SY", "b", p.n * p.k)):
+    for name, role, x, count in (("SX", "a", p.a, p.m * p.k), ("SY", "b", p.b, p.n * p.k)):
         blocks, records = -(-count // WARP), Argument(role="workspace", offset=at)
         reads.append(launch(lambda _: read_numbers(), None, blocks,
-                            X=View(place(role), (1,)), S=View(records, (1,)), M=count))
+                            X=View(place(role, x.offset), (1,)), S=View(records, (1,)), M=count))
         values |= {name: records, f"{name}_count": blocks}
         at += 8 * blocks
     native = plan_simt(p, H200, gate=NATIVE)
@@ -145,7 +145,7 @@ def by_records(p):
 def by_report(p):
     """An algorithm of one launch whose blocks each report what they found when C has been
     written."""
-    X = View(place("a"), (1,))
+    X = View(place("a", p.a.offset), (1,))
     multiply = writes(p, 1, X=X, status=View(place(VERDICT)), K=p.k)
     native = (plan_mma if p.c.dtype == "float64" else plan_simt)(p, H200, gate=NATIVE)
     return Guarded((multiply,), native.launches, native.workspace_bytes, multiply.grid[0])
@@ -157,10 +157,7 @@ def run(engine, a, b, algorithm, rows=1):
     pa, pb, pc = memory(a), memory(b, "F"), memory(np.full((len(a), b.shape[1]), np.nan, a.dtype))
     problem, parts = gemm_problem(pa, pb, pc), []
     for block in Blocks(1, -(-len(a) // rows), b.shape[1]).of(problem):
-        part = algorithm(block.problem)
-        primary, fallbacks = (placed(launches, block.places)
-                              for launches in (part.primary, part.fallbacks))
-        parts.append(replace(part, primary=primary, fallbacks=fallbacks))
+        parts.append(algorithm(block.problem))
     # so that each block of a fallback computes several, one after the other
     single = replace(H200, multiprocessors=1)
     plan = Plan(problem, H200, "test", None, *guarded(parts, single, 64))

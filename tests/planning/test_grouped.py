@@ -79,8 +79,8 @@ def test_roles_of_what_is_transposed_are_exchanged():
     rows = GemmProblem(20, 30, 40, Operand("float32", (40, 1)), Operand("float32", (1, 30)),
                        Operand("float32", (30, 1)))
     plan = group(rows, column_major(20, 30, 40))
-    places = [dict(member.places) for member in plan.config.parts[0].members]
-    assert [(x["A"].role, x["B"].role) for x in places] == [("b", "a"), ("a", "b")]
+    products = [member.problem for member in plan.config.parts[0].members]
+    assert [(x.a.role or "a", x.b.role or "b") for x in products] == [("b", "a"), ("a", "b")]
     table = table_of(plan, [{"a": 16, "b": 32, "c": 48}, {"a": 64, "b": 80, "c": 96}])
     part = plan.config.parts[0]
     assert table[part.entries:part.entries + 5].tolist() == [32, 16, 48, 30, 20]
@@ -92,12 +92,12 @@ def test_a_batch_is_a_row_for_each_index():
     steps = {"a": (2400, 800), "b": (0, 1), "c": (1800, 600)}
     p = replace(p, **{name: replace(getattr(p, name), batch_strides=s)
                       for name, s in steps.items()})
-    members = group(p).config.parts[0].members
-    assert [dict(m.places)["A"].offset for m in members] == [3200 * i for i in range(6)]
-    assert [dict(m.places)["B"].offset for m in members] == [0, 4, 8] * 2
-    assert [dict(m.places)["C"].offset for m in members] == [2400 * i for i in range(6)]
-    assert {m.problem.a.alignment for m in members} == {16} and [m.problem.b.alignment
-                                                                 for m in members] == [16, 4, 8] * 2
+    products = [member.problem for member in group(p).config.parts[0].members]
+    assert [x.a.offset for x in products] == [3200 * i for i in range(6)]
+    assert [x.b.offset for x in products] == [0, 4, 8] * 2
+    assert [x.c.offset for x in products] == [2400 * i for i in range(6)]
+    assert {x.a.alignment for x in products} == {16} and [x.b.alignment
+                                                          for x in products] == [16, 4, 8] * 2
 
 
 def test_sums_in_another_type_take_another_kernel():
@@ -115,7 +115,7 @@ def test_offsets_have_64_bits_where_one_operand_reaches_far():
 def test_large_products_take_large_tiles_and_small_ones_small():
     small, large = group(*[column_major(30, 30, 30)] * 40), group(*[column_major(2048, 2048, 512)]
                                                                   * 3)
-    areas = [plan.config.parts[0].tile.m * plan.config.parts[0].tile.n for plan in (small, large)]
+    areas = [plan.config.parts[0].choice.tile.m * plan.config.parts[0].choice.tile.n for plan in (small, large)]
     assert areas[0] < areas[1] == 256 * 128
 
 

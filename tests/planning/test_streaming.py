@@ -22,10 +22,10 @@ def some_products(count=150):
         k, shared = random.choice((1, 64, 1000, 5000)), random.random() < 0.1
         m = random.choice((1, 100, 1000, 3000))
         yield Extents(m, m if shared else random.choice((1, 100, 777, 3000)), k,
-                      random.choice((1, 1, 1, 7)), random.choice((1, 1, 3)),
-                      *random.choice(((4, 4, 4), (8, 8, 8), (1, 1, 4), (2, 2, 2))),
+                      random.choice((1, 1, 1, 7)),
+                      *random.choice(((4, 4, 4), (8, 8, 8), (1, 1, 4), (2, 2, 2), (12, 4, 12))),
                       random.random() < 0.8, random.random() < 0.5, shared, random.random() < 0.5,
-                      random.random() < 0.7, 128,
+                      random.random() < 0.7, False,
                       random.choice((0.0, 1.0))), random.choice((1 << 40, 1 << 26, 1 << 24,
                                                                  1 << 22))
 
@@ -80,9 +80,9 @@ def test_panels_and_tiles_fit():
                 key = operand, str(batch) if own else "", str(box)
                 if key not in there:
                     there.add(key)
-                    used += size * counts[0] * counts[1] * x.others * (len(batch) if own else 1)
+                    used += size * counts[0] * counts[1] * (len(batch) if own else 1)
             tile = found.tiles[i]
-            c = len(tile.m) * len(tile.n) * len(tile.batch) * x.others * x.c_bytes
+            c = len(tile.m) * len(tile.n) * len(tile.batch) * x.c_bytes
             most = max(most, used + 2 * c)
         assert most <= limit, (x, limit, most)
 

@@ -10,10 +10,10 @@ import cupy
 import numpy as np
 
 from ..._forks import forget_in_children
-from ..cuda import CUDA, current_device, current_stream, several_devices
+from ..cuda import CUDA, current_device, current_stream, launcher_for, several_devices
 from ..settings import planned_under_the_limit
 from . import kept
-from .launches import as_launch, as_program
+from .launches import as_one_step, as_program, made_ready
 from .recording import MOST_RECORDED, Recorded, Recorder, listeners, store, ticks_of
 
 __all__ = ["NDARRAY", "forget", "key_of_call", "record", "recorded", "replay"]
@@ -135,17 +135,18 @@ def record(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, 
     ):
         return
     near = _near(inputs, result)
-    found = as_launch(recorder, inputs, out, result, roles)
+    program = as_one_step(recorder, inputs, out, result, roles)
     # an operand that out meets may have been copied for that
-    if found is None and not scalars and (out is None or not any(
+    if program is None and not scalars and (out is None or not any(
             below < out.data.ptr - inputs[i].data.ptr < above for i, below, above in near)):
-        found = as_program(recorder, inputs, result)
-    if found is not None:
-        launch, pick = found
-        call = Recorded(launch, pick, ticks_of(recorder.counted), several_devices(),
-                        *_made_like(result), near, tuple(x.dtype for x in (*inputs, result)))
+        program = as_program(recorder, inputs, result)
+    if program is not None:
+        ready: Any = made_ready(program, len(inputs) + 1, result.data.device_id, launcher_for)
+        call = Recorded._make((*ready, ticks_of(recorder.counted), several_devices(),
+                               *_made_like(result), near,
+                               tuple(x.dtype for x in (*inputs, result))))
         store(recorded, key_of_call(head, inputs, out), call)
-        kept.write(head, inputs, out, call, recorder.counted)
+        kept.write(head, inputs, out, call, program, recorder.counted)
 
 
 def _made_like(result: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None, str, np.dtype, int]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,10 +31,11 @@ from ...runtime.loading import KernelRecord, is_loaded, load_cubin
 from ..cuda import CUDA, several_devices
 from ..settings import workspace_limit
 from ..tuning import tuning_state
-from .launches import Call, Place, Placed, Program, picking
+from .launches import Launcher, Placed, Program, made_ready
 from .recording import Recorded, ticks_of
 
-__all__ = ["executor_from_json", "fingerprint", "name_of", "plan_to_json", "read", "write"]
+__all__ = ["executor_from_json", "fingerprint", "name_of", "plan_to_json", "read", "tuples",
+           "write"]
 
 _COMPILERS = "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-bindings", "cuda-core"
 _TOOLKITS = "CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX"
@@ -127,73 +128,37 @@ def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:
     """A call that another process has kept; ``None`` if there is none, or a kernel is missing."""
     if (name := name_of(head, inputs, out)) is None or (data := find("calls", name)) is None:
         return None
-    arrays, found = inputs if out is None else (*inputs, out), json.loads(data)
+    arrays = inputs if out is None else (*inputs, out)
+    steps, offsets, nbytes, counted, (*layout, of, size), near = tuples(json.loads(data))
+    placed = (Placed(work, numbers, shifts, tuple((shape, np.dtype(kind), strides)
+                                                  for shape, kind, strides in operands))
+              for work, numbers, shifts, operands in steps)
+    program = Program(tuple(placed), offsets, nbytes)
     with CUDA.on_device_of(arrays[0]):
-        launch = _launch_from_json(found["launch"], arrays[0].data.device_id)
-    if launch is None:
-        return None
-    strides = found["strides"]
-    return Recorded(launch, None if found["pick"] is None else itemgetter(*found["pick"]),
-                    ticks_of(found["counted"]), several_devices(), tuple(found["shape"]),
-                    None if strides is None else tuple(strides), found["order"],
-                    np.dtype(found["dtype"]), found["nbytes"],
-                    tuple((i, below, above) for i, below, above in found["near"]),
-                    tuple(x.dtype for x in arrays))
+        ready = made_ready(program, len(inputs) + 1, arrays[0].data.device_id, _launcher_from_json)
+    return ready and Recorded._make((*ready, ticks_of(counted), several_devices(), *layout,
+                                     np.dtype(of), size, near, tuple(x.dtype for x in arrays)))
 
 
-def write(head: Hashable, inputs: Sequence[Any], out: Any, call: Recorded,
+def write(head: Hashable, inputs: Sequence[Any], out: Any, call: Recorded, program: Program,
           counted: Sequence[tuple[str, str, str]]) -> None:
     """Keep how a call is launched, unless something of it has no name in another process."""
-    if (name := name_of(head, inputs, out)) is None or not _is_usual(call.dtype):
+    types = [call.dtype, *(dtype for step in program.steps for _n, dtype, _s in step.arrays)]
+    if (name := name_of(head, inputs, out)) is None or not all(map(_is_usual, types)):
         return
-    launch = _launch_to_json(call.launch, (*inputs, out)[0].data.device_id)
-    if launch is not None:
-        pick = None if call.pick is None else _numbers(call.pick)
+    device = (*inputs, out)[0].data.device_id
+    steps = [step if step.arrays else step._replace(work=plan_to_json(step.work, device))
+             for step in program.steps]
+    if all(step.work is not None for step in steps):
+        layout = call.shape, call.strides, call.order, call.dtype, call.nbytes
         with suppress(TypeError, ValueError):           # a number that JSON does not have
-            keep("calls", name, json.dumps({"launch": launch, "pick": pick, "counted": counted,
-                                            "shape": call.shape, "strides": call.strides,
-                                            "order": call.order, "dtype": call.dtype.str,
-                                            "nbytes": call.nbytes, "near": call.near}).encode())
+            keep("calls", name, json.dumps((steps, *program[1:], counted, layout, call.near),
+                                           default=attrgetter("str")).encode())
 
 
-# -- launches as values that JSON has --------------------------------------------------------------
-def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
-    if isinstance(launch, Program):
-        steps = [_launch_to_json(step, device) for step in launch.steps]
-        return None if None in steps else {"steps": steps, "offsets": launch.offsets,
-                                           "nbytes": launch.nbytes}
-    if isinstance(launch, Placed):
-        inner = _launch_to_json(launch.launch, device)
-        return None if inner is None else {"on": _numbers(launch.pick), "shifts": launch.shifts,
-                                           **inner}
-    if isinstance(launch, Call):
-        has_name = getattr(launch.function, "__self__",
-                           None) is CUDA and all(_is_usual(place.dtype) for place in launch.places)
-        places = [(place.number, place.shape, place.dtype.str, place.strides)
-                  for place in launch.places]
-        return {"function": launch.function.__name__, "places": places} if has_name else None
-    plan = getattr(getattr(launch, "__self__", None), "plan", None)
-    found = None if plan is None else plan_to_json(plan, device)
-    return None if found is None else {"plan": found}
-
-
-def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
-    if "steps" in kept:
-        steps = tuple(_launch_from_json(step, device) for step in kept["steps"])
-        return None if None in steps else Program(steps, tuple(kept["offsets"]), kept["nbytes"])
-    if "function" in kept:
-        places = tuple(Place(number, tuple(shape), np.dtype(of), tuple(strides))
-                       for number, shape, of, strides in kept["places"])
-        return Call(getattr(CUDA, kept["function"]), places, device)
-    ready = executor_from_json(kept["plan"], device)
-    if ready is None or "on" not in kept:
-        return None if ready is None else ready.launch
-    shifts = kept["shifts"]
-    return Placed(ready.launch, picking(kept["on"]), None if shifts is None else tuple(shifts))
-
-
-def _numbers(pick: Any) -> list[int]:
-    return [x.start if isinstance(x, slice) else x for x in pick.__reduce__()[1]]
+def tuples(x: Any) -> Any:
+    """A value of JSON with tuples for its lists."""
+    return tuple(map(tuples, x)) if isinstance(x, list) else x
 
 
 # -- plans as values that JSON has -----------------------------------------------------------------
@@ -233,22 +198,26 @@ def executor_from_json(kept: Sequence[Any], ordinal: int) -> Executor | None:
     """The executor of a kept plan on the current device; ``None`` if the cache lost a kernel."""
     roles, arch, workspace_bytes, given = kept
     launches, functions = [], []
-    for *facts, cluster, params, grid, arguments in given:
+    for *facts, params, grid, arguments in given:
         params = tuple(_KeptParam(name, kind, dtype(of)) for name, kind, of in params)
-        kernel = KernelRecord._make((*facts, tuple(cluster), params))
+        kernel = KernelRecord._make((*facts, params))
         if (cubin := find("entries", kernel.cubin)) is None:
             return None
         functions.append(load_cubin(kernel, cubin, ordinal).function)
         launches.append(
-            Launch(kernel, tuple(grid), tuple(map(_argument, arguments)))  # type: ignore[arg-type]
+            Launch(kernel, grid, tuple(map(_argument, arguments)))  # type: ignore[arg-type]
         )
-    plan = PlanRecord(tuple(roles), arch, workspace_bytes, tuple(launches))
+    plan = PlanRecord(roles, arch, workspace_bytes, tuple(launches))
     return Executor(plan, ordinal, functions, cupy.cuda.driver.launchKernel)
+
+
+def _launcher_from_json(kept: Sequence[Any], ordinal: int) -> Launcher | None:
+    ready = executor_from_json(kept, ordinal)
+    return None if ready is None else ready.launch
 
 
 def _argument(given: Any) -> Argument:
     role, value, offset, box = given
     if box is not None:
-        of, *extents, swizzle = box
-        box = _KeptMap._make((dtype(of), *map(tuple, extents), swizzle))
-    return Argument(role, complex(*value) if isinstance(value, list) else value, box, offset)
+        box = _KeptMap(dtype(box[0]), *box[1:])
+    return Argument(role, complex(*value) if isinstance(value, tuple) else value, box, offset)

@@ -1,9 +1,9 @@
-"""Launches of a replay: one plan, or a :class:`Program` of several steps."""
+"""The steps of a recorded call as data, which files have too, and what launches them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from operator import add, itemgetter
 from typing import Any, NamedTuple
@@ -12,11 +12,10 @@ import cupy
 import numpy as np
 
 from ...planning.plan import Plan
-from ..cuda import launcher_for
+from ..cuda import CUDA
 from .recording import Recorder, Step
 
-__all__ = ["Call", "Launcher", "Place", "Placed", "Program", "as_launch", "as_program",
-           "picking"]
+__all__ = ["Launcher", "Placed", "Program", "as_one_step", "as_program", "made_ready"]
 
 _ALIGNMENT = 256                        # bytes, of intermediate results
 
@@ -24,75 +23,37 @@ Launcher = Callable[[tuple[int, ...], int], Any]
 """A function of the addresses of operands, result and intermediate results, and of a stream."""
 
 
-class Place(NamedTuple):
-    number: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    strides: tuple[int, ...]
+class Placed(NamedTuple):
+    """A step on numbered addresses: a plan, perhaps some bytes (``shifts``) after them, or a method
+    of the engine by name, on ``arrays``, each a shape, a type and strides."""
 
-    def at(self, address: int, device: int) -> Any:
-        memory = cupy.cuda.UnownedMemory(address, 1, None, device)
-        return cupy.ndarray(self.shape, self.dtype, cupy.cuda.MemoryPointer(memory, 0),
-                            self.strides)
+    work: Any
+    numbers: tuple[int, ...]
+    shifts: tuple[int, ...] = ()
+    arrays: tuple[tuple[tuple[int, ...], np.dtype, tuple[int, ...]], ...] = ()
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A plan on some places, perhaps on memory some bytes after their beginnings."""
+class Program(NamedTuple):
+    """The steps of a call; intermediate results share an allocation."""
 
-    launch: Callable[..., Any]
-    pick: Callable[[tuple[int, ...]], tuple[int, ...]]
-    shifts: tuple[int, ...] | None
-
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        chosen = self.pick(addresses)
-        self.launch(chosen if self.shifts is None else tuple(map(add, chosen, self.shifts)), stream)
+    steps: tuple[Placed, ...]
+    offsets: tuple[int, ...] = ()
+    nbytes: int = 0
 
 
-@dataclass(frozen=True)
-class Call:
-    function: Callable[..., Any]
-    places: tuple[Place, ...]
-    device: int
-
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        self.function(*(place.at(addresses[place.number], self.device) for place in self.places))
-
-
-@dataclass(frozen=True)
-class Program:
-    """The steps of a call, launched as a plan; intermediate results share an allocation."""
-
-    steps: tuple[Launcher, ...]
-    offsets: tuple[int, ...]
-    nbytes: int
-
-    def __call__(self, addresses: Sequence[int], stream: int) -> None:
-        """Put all steps on CuPy's current stream, whose pool gets the allocation back in order."""
-        places = tuple(addresses)
-        if self.offsets:
-            memory = cupy.cuda.alloc(self.nbytes)
-            address = memory.ptr
-            places += tuple([address + offset for offset in self.offsets])
-        for step in self.steps:
-            step(places, stream)
-
-
-def as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any,
-              roles: Sequence[str]) -> tuple[Any, Any] | None:
-    """The launcher of a call of one step, and what picks addresses; ``None`` with new arrays."""
+def as_one_step(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any,
+                roles: Sequence[str]) -> Program | None:
+    """A call of one plan on its operands and result; ``None`` with other arrays."""
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
         return None
     named, wanted = dict(zip(roles, (*inputs, result), strict=True)), plan.problem.roles
     if any(role not in named or x.data.ptr != named[role].data.ptr
            for role, x in zip(wanted, recorder.steps[0].arrays, strict=True)):
         return None
-    pick = None if tuple(wanted) == tuple(roles) else itemgetter(*map(list(roles).index, wanted))
-    return launcher_for(plan, result.data.device_id), pick
+    return Program((Placed(plan, tuple(map(list(roles).index, wanted))),))
 
 
-def as_program(recorder: Recorder, inputs: Sequence[Any],
-               result: Any) -> tuple[Program, None] | None:
+def as_program(recorder: Recorder, inputs: Sequence[Any], result: Any) -> Program | None:
     """All steps of a call; ``None`` if one works on an array that is not known."""
     arrays = (*inputs, result)
     between = [x for x in recorder.made if x is not result]
@@ -100,30 +61,65 @@ def as_program(recorder: Recorder, inputs: Sequence[Any],
     if not (recorder.complete and recorder.steps
             and result.size) or len(places) < len(arrays) + len(between):
         return None
-    steps = tuple(_launcher(recorder, step, places, result.data.device_id)
-                  for step in recorder.steps)
-    if None in steps:
-        return None
-    ends = list(accumulate((-(-x.nbytes // _ALIGNMENT) * _ALIGNMENT for x in between), initial=0))
-    return Program(steps, tuple(ends[:-1]), ends[-1]), None  # type: ignore[arg-type]
+    steps: list[Any] = [_placed(recorder, step, places) for step in recorder.steps]
+    *offsets, nbytes = accumulate((-(-x.nbytes // _ALIGNMENT) * _ALIGNMENT for x in between),
+                                  initial=0)
+    return None if None in steps else Program(tuple(steps), tuple(offsets), nbytes)
 
 
-def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int],
-              device: int) -> Launcher | None:
+def _placed(recorder: Recorder, step: Step, places: Mapping[int, int]) -> Placed | None:
     """A step on numbered places; ``None`` if it works on another array."""
-    work = step.work
-    beginnings = [recorder.beginning(x) for x in step.arrays]
-    numbers = [places.get(id(x), -1) for x in beginnings]
+    work, beginnings = step.work, [recorder.beginning(x) for x in step.arrays]
+    numbers = tuple(places.get(id(x), -1) for x in beginnings)
     shifts = tuple(x.data.ptr - begin.data.ptr
                    for x, begin in zip(step.arrays, beginnings, strict=True))
-    if -1 in numbers or (any(shifts) and not isinstance(work, Plan)):
+    of_library = isinstance(work, str)
+    if -1 in numbers or (of_library and any(shifts)):
         return None
-    if isinstance(work, Plan):
-        return Placed(launcher_for(work, device), picking(numbers), shifts if any(shifts) else None)
-    return Call(work, tuple(Place(i, x.shape, x.dtype, x.strides)
-                            for i, x in zip(numbers, step.arrays, strict=True)), device)
+    return Placed(work, numbers, shifts if any(shifts) else (),
+                  tuple((x.shape, x.dtype, x.strides) for x in step.arrays * of_library))
 
 
-def picking(numbers: Sequence[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+def made_ready(program: Program, count: int, device: int,
+               launcher_of: Callable[[Any, int], Launcher | None]) -> tuple[Any, Any] | None:
+    """What launches a program, and what picks its addresses from those of ``count`` operands and
+    result (``None``: all); ``None`` if a plan has no launcher."""
+    steps, offsets, nbytes = program
+    launches: list[Any] = [partial(_call, getattr(CUDA, step.work), device, step.arrays)
+                           if step.arrays else launcher_of(step.work, device) for step in steps]
+    if None in launches:
+        return None
+    if len(steps) == 1 and not (offsets or steps[0].shifts or steps[0].arrays):
+        numbers = steps[0].numbers
+        return launches[0], None if numbers == tuple(range(count)) else _picking(numbers)
+    ready = [(launch, _picking(step.numbers), step.shifts)
+             for launch, step in zip(launches, steps, strict=True)]
+
+    def launch_all(addresses: Sequence[int], stream: int) -> None:
+        """Put all steps on CuPy's current stream, whose pool gets the allocation back in order."""
+        places = tuple(addresses)
+        if offsets:
+            memory = cupy.cuda.alloc(nbytes)
+            address = memory.ptr
+            places += tuple([address + offset for offset in offsets])
+        for launch, pick, shifts in ready:
+            chosen = pick(places)
+            launch(tuple(map(add, chosen, shifts)) if shifts else chosen, stream)
+
+    return launch_all, None
+
+
+def _call(function: Callable[..., Any], device: int, arrays: Sequence[Any],
+          addresses: tuple[int, ...], _stream: int) -> None:
+    """Call a function that works on CuPy's current stream."""
+    def array_at(address: int, array: Any) -> Any:
+        memory = cupy.cuda.UnownedMemory(address, 1, None, device)
+        shape, dtype, strides = array
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+
+    function(*map(array_at, addresses, arrays))
+
+
+def _picking(numbers: Sequence[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
     first, *others = numbers
     return itemgetter(*numbers) if others else itemgetter(slice(first, first + 1))

@@ -39,9 +39,10 @@ def listening(listener: Callable[[Plan], object]) -> Iterator[None]:
 
 
 class Step(NamedTuple):
-    """A plan or a function, and its arrays, a plan's by role; ``plain`` without scalars."""
+    """A plan or a method of the engine by name, and its arrays, a plan's by role; ``plain`` without
+    scalars."""
 
-    work: Plan | Callable[..., Any]
+    work: Plan | str
     arrays: tuple[Any, ...]
     plain: bool = True
 
@@ -71,7 +72,7 @@ class Recorder:
         if self.complete:
             self._begins[id(view)] = view, self.beginning(x)
 
-    def note_step(self, work: Plan | Callable[..., Any], *arrays: Any, plain: bool = True) -> None:
+    def note_step(self, work: Plan | str, *arrays: Any, plain: bool = True) -> None:
         self.steps_taken += 1
         if not self.complete:
             self.steps.clear()

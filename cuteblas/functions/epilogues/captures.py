@@ -35,8 +35,6 @@ _STATEFUL_SCALARS = np.void, np.object_, np.datetime64
 """Types whose values refer to other memory, or that depend on the time."""
 _OWN = "cuteblas.epilogues", "cuteblas.functions.epilogues"
 """Modules of this package whose functions depend on their arguments alone."""
-_FIELDS_OF_EPILOGUES = frozenset({"accepted", "function", "parameters", "inputs", "operands",
-                                  "rows", "columns", "known"})
 _ABSENT = object()
 _BUILTINS = attrgetter("__builtins__")   # of a function; not every type checker knows the attribute
 
@@ -51,31 +49,42 @@ class _Captures:
         self.checks: list[tuple[Any, str, Any]] = []
         self._seen: list[Any] = []
 
-    def gather(self, function: FunctionType) -> None:
-        if _is_own(function) or any(x is function for x in self._seen):
+    def gather(self, owner: FunctionType | Epilogue) -> None:
+        """Note what a function reads besides its arguments, and what an epilogue has."""
+        if any(x is owner for x in self._seen):
             return
-        self._seen.append(function)
-        own, keywords = function.__dict__, function.__kwdefaults__
-        for name in ("__code__", "__defaults__", "__kwdefaults__", "__dict__"):
-            self.checks.append((function, f".{name}", getattr(function, name)))
-        self._note_size(own)
-        self._check(function.__defaults__ or ())
-        for names in (keywords or {}, own):
-            for name, value in names.items():
-                self._note(names, name, value)
-                self._check(value)
-        free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        for name, captured, attributes in _reads(function.__code__):
+        self._seen.append(owner)
+        if isinstance(owner, Epilogue):
+            self._note_parts(owner, "function")
+            self.gather(owner.function)
+            return
+        if _is_own(owner):
+            return
+        self._note_parts(owner, "__code__", "__defaults__", "__kwdefaults__")
+        self._check(owner.__defaults__ or ())
+        self._note_all(owner.__kwdefaults__ or {})
+        free = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True))
+        for name, captured, attributes in _reads(owner.__code__):
             if captured and name not in free:
                 continue                # a variable of an enclosing function that is traced as well
-            self._follow(self._captured(free[name]) if captured else self._named(function, name),
+            self._follow(self._captured(free[name]) if captured else self._named(owner, name),
                          attributes)
 
-    def _note(self, names: ByName, name: str, value: Any) -> None:
+    def _note(self, names: ByName, name: str) -> Any:
+        value = names.get(name, _ABSENT)
         self.checks.append((names, f".get({name!r}, absent)", value))
+        return value
 
-    def _note_size(self, names: ByName) -> None:
+    def _note_parts(self, owner: Any, *names: str) -> None:
+        for name in (*names, "__dict__"):
+            self.checks.append((owner, f".{name}", getattr(owner, name)))
+        self._note_all(vars(owner))
+
+    def _note_all(self, names: ByName) -> None:
         self.checks.append((names, f".__len__() == {len(names)}", True))
+        for name in names:
+            if not name.startswith("__"):       # which no code reads that is followed
+                self._check(self._note(names, name))
 
     def _captured(self, cell: CellType) -> Any:
         try:
@@ -86,27 +95,19 @@ class _Captures:
         return value
 
     def _named(self, function: FunctionType, name: str) -> Any:
-        names: ByName = function.__globals__
-        if name not in names:
-            self._note(names, name, _ABSENT)
-            names = _BUILTINS(function)
-            if name not in names or name not in _PURE:
-                raise _Opaque
-            self._note(names, name, names[name])
-            return None
-        self._note(names, name, names[name])
-        return names[name]
+        value = self._note(function.__globals__, name)
+        if value is not _ABSENT:
+            return value
+        if self._note(_BUILTINS(function), name) is _ABSENT or name not in _PURE:
+            raise _Opaque
+        return None
 
     def _follow(self, value: Any, attributes: tuple[str, ...]) -> None:
         """Note attributes of modules, up to what is not a module."""
         for name in attributes:
             if type(value) is not ModuleType:
                 break
-            names = vars(value)
-            if name not in names:
-                raise _Opaque
-            self._note(names, name, names[name])
-            value = names[name]
+            value = self._note(vars(value), name)
         self._check(value)
 
     def _check(self, value: Any) -> None:
@@ -117,26 +118,10 @@ class _Captures:
         if kind is tuple or kind is frozenset:
             for item in value:
                 self._check(item)
-        elif kind is FunctionType:
+        elif kind is FunctionType or kind is Epilogue:
             self.gather(value)
-        elif kind is Epilogue:
-            self._gather_epilogue(value)
         else:
             raise _Opaque
-
-    def _gather_epilogue(self, value: Epilogue) -> None:
-        names = vars(value)
-        if any(x is names for x in self._seen):
-            return
-        self._seen.append(names)
-        self._note_size(names)
-        own = {*_FIELDS_OF_EPILOGUES, *vars(Epilogue)}
-        for name, attribute in names.items():
-            if name not in own and not (name.startswith("__") and name.endswith("__")):
-                self._note(names, name, attribute)
-                self._check(attribute)
-        self._note(names, "function", value.function)
-        self.gather(value.function)
 
 
 def unchanged_since(function: FunctionType) -> Callable[[], bool]:

@@ -14,7 +14,7 @@ import numpy as np
 from ..._dtypes import element_of
 from ...engines.dispatch import ByName, Carrier, Func, kind_of
 from ...engines.memory import Ints
-from .tracing import Input, Reduction, Traced
+from .tracing import Traced
 
 COMPUTED = frozenset("?bBhHiIlLqQfdFD")
 """Element types of NumPy arrays that epilogues compute with as they are."""
@@ -59,6 +59,9 @@ class Epilogue:
     >>> halved(bias=1.0)
     halved(bias=1.0)
     """
+
+    # other attributes are those of the function and what a program adds, which it may read
+    __slots__ = ("__dict__", "accepted", "function", "inputs", "known", "operands", "parameters")
 
     def __init__(self, function: FunctionType, inputs: bool = False):
         if isinstance(function, Epilogue):
@@ -186,7 +189,7 @@ class Epilogue:
     def computed(self, arguments: ByName) -> Any:
         """What the function returns for arguments by name, all checked; half-precision arrays are
         float32 to it."""
-        if any(isinstance(x, Traced | Input | Reduction) for x in arguments.values()):
+        if any(isinstance(x, Traced) for x in arguments.values()):
             return self.function(**arguments)
         arguments = {name: widened(x) for name, x in arguments.items()}
         try:

@@ -15,7 +15,7 @@ from ...engines.dispatch import NOTHING, ByName, kind_of
 from ...engines.memory import Ints
 from .epilogue import Bound, Epilogue, check_shape, is_choice, widened
 from .traces import Trace, TraceKey, native_type, operand_key, trace
-from .tracing import check_integer
+from .tracing import check_integer, python_type
 
 
 class Resolved(NamedTuple):
@@ -65,7 +65,7 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
     key = TraceKey(accumulator, output, beta == "zero", beta == "one", alpha == "one",
                    tuple((name, operand_key(x)) for name, x in operands.items()),
                    tuple((name, native_type(x)) for name, x in bound.outputs.items()))
-    traced = trace(epilogue, key, operands)
+    traced = trace(epilogue, key)
     _check_extrema(epilogue, traced, shape)
     if bound.outputs:
         _check_outputs(bound, traced, shape, inputs)
@@ -104,11 +104,9 @@ def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: Ints) -> Any:
 
 def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
     kind, x = np.dtype(leaf.dtype), np.asarray(x).item()
-    if kind.kind in "iu" and not np.iinfo(kind).min <= x <= np.iinfo(kind).max:
-        raise OverflowError(
-            f"operand {leaf.name!r} of epilogue {epilogue} is {x}, which is out of bounds for {kind}"
-        )
-    return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[kind.kind](x)
+    if kind.kind in "iu":
+        check_integer(x, kind, f"operand {leaf.name!r} of epilogue {epilogue} is {{}}, which is")
+    return python_type(kind)(x)
 
 
 def _computed(node: Node, numbers: ByName) -> Any:
@@ -168,7 +166,7 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
                     inputs={name: x.shape for name, x in (("a", a), ("b", b))
                             if x is not None}).trace
     target = element(trace.output).numpy
-    if c is None or (beta == 0 and not ("c" in named and "beta" not in named)):
+    if c is None or (beta == 0 and ("c" not in named or "beta" in named)):
         c = np.zeros((1,) * acc.ndim, target)           # not looked at
     before = widened(c.astype(target))
     # one times an infinite complex number is not that number
@@ -176,14 +174,13 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
         acc = alpha * acc
     if "c" not in named and beta != 0:
         acc = acc + (before.astype(sums) if beta == 1 else beta * before.astype(sums))
-    product = {"acc": acc, "c": before, "alpha": alpha, "beta": beta, "a": a, "b": b}
-    arguments = {name: product[name] for name in named if name not in epilogue.operands}
-    returned = epilogue.computed({**epilogue.operands, **arguments, **bound.operands})
+    values = {"acc": acc, "c": before, "alpha": alpha, "beta": beta, "a": a, "b": b,
+              **epilogue.operands, **bound.operands}
+    returned = epilogue.computed({name: values[name] for name in named})
     value, auxiliary = returned if isinstance(returned, tuple) else (returned, {})
-    result = np.broadcast_to(value, acc.shape).astype(target)
     types = dict(trace.outputs) | {name: dtype for name, *_how, dtype in trace.reductions}
-    return result, {name: _stored(x, types[name], bound.outputs.get(name))
-                    for name, x in auxiliary.items()}
+    return np.broadcast_to(value, acc.shape).astype(target), {
+        name: _stored(x, types[name], bound.outputs.get(name)) for name, x in auxiliary.items()}
 
 
 def _stored(x: np.ndarray, dtype: str, into: np.ndarray | None) -> np.ndarray:

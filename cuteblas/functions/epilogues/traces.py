@@ -16,6 +16,7 @@ from ...engines.dispatch import ByName
 from .captures import unchanged_since
 from .epilogue import Epilogue, is_choice, is_number
 from .tracing import (
+    WHOLE,
     Input,
     Reduction,
     Traced,
@@ -95,7 +96,7 @@ def operand_key(x: Any) -> Any:
     return "operand", native_type(x)
 
 
-def trace(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
+def trace(epilogue: Epilogue, key: TraceKey) -> Trace:
     """The trace for a key: an earlier one if the function has not changed since."""
     known: _Known | None = epilogue.known
     if known is None or not known.unchanged():
@@ -105,7 +106,7 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
     if found is None:
         if len(known.by_key) >= _MOST_TRACES:
             known.by_key.clear()
-        found = known.by_key[key] = _traced(epilogue, key, operands)
+        found = known.by_key[key] = _traced(epilogue, key)
         if found.exact:
             known.holds = bool          # which is False without an argument
     return found
@@ -117,12 +118,10 @@ def trace_state(epilogue: Epilogue) -> object | None:
     return known if known is not None and known.holds() else None
 
 
-def _traced(epilogue: Epilogue, key: TraceKey, operands: ByName) -> Trace:
+def _traced(epilogue: Epilogue, key: TraceKey) -> Trace:
     arguments = {**_product_leaves(epilogue, key),
-                 **{name: Input(name) for name in epilogue.inputs}}
-    for name, default in epilogue.operands.items():
-        arguments[name] = _operand_leaf(epilogue, name,
-                                        operands[name]) if name in operands else default
+                 **{name: Input(name) for name in epilogue.inputs}, **epilogue.operands,
+                 **{name: _operand_leaf(epilogue, name, *x) for name, x in key.operands}}
     result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
     target = element(key.output).numpy if key.output else result.kind
     # of an int, its value decides
@@ -144,11 +143,11 @@ def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
     """Those of ``acc``, ``c``, ``alpha``, ``beta`` that are named; ``acc`` includes the others."""
     named, sums = epilogue.parameters, np.dtype(key.accumulator)
     c_type = np.dtype(element(key.output).computed) if key.output else sums
-    acc, alpha, beta = (traced_leaf(name, sums, full=name == "acc")
+    acc, alpha, beta = (traced_leaf(name, sums)
                         for name in ("acc", "alpha", "beta"))
-    c = traced_leaf("c", c_type, full=True)
+    c = traced_leaf("c", c_type)
     if "beta" in named and key.beta_is_zero:            # C must not be read: it may hold anything
-        c, beta = Traced(constant(0, c_type), c_type, None, True), Traced(constant(0, sums), sums)
+        c, beta = Traced(constant(0, c_type), c_type, None, WHOLE), Traced(constant(0, sums), sums)
     scaled = acc if "alpha" in named or key.alpha_is_one else apply(np.multiply, alpha, acc)
     if not ({"c", "alpha"} & {*named} or key.beta_is_zero):
         if not np.can_cast(c_type, sums, "safe"):
@@ -163,18 +162,17 @@ def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
             if name in named}
 
 
-def _operand_leaf(epilogue: Epilogue, name: str, x: Any) -> Any:
-    match operand_key(x):
-        case ("choice", *_):
-            return x
-        case ("number", kind):
-            return traced_leaf("scalar", np.array(kind()).dtype, name, weak=kind)
-        case (op, kind):
-            if kind.name not in DTYPES:
-                raise TypeError(
-                    f"operand {name!r} of epilogue {epilogue} has type {kind}, which kernels do not support"
-                )
-            return traced_leaf(op, kind, name)
+def _operand_leaf(epilogue: Epilogue, name: str, op: str, kind: Any, *choice: Any) -> Any:
+    """The operand of a :func:`operand_key` as a value, or the choice itself."""
+    if op == "choice":
+        return choice[0]
+    if op == "number":
+        return traced_leaf("scalar", np.dtype(kind), name, kind)
+    if kind.name not in DTYPES:
+        raise TypeError(
+            f"operand {name!r} of epilogue {epilogue} has type {kind}, which kernels do not support"
+        )
+    return traced_leaf(op, kind, name)
 
 
 # -- what it returns -------------------------------------------------------------------------------
@@ -191,9 +189,9 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
             f"epilogue {epilogue} returns a reduction as its result; return it as an auxiliary output: "
             f"return acc, {{'x': ...}}"
         )
-    if is_number(result) or isinstance(result, bool):
+    if is_number(result) or isinstance(result, bool | Traced):
         result = as_traced(result)
-    if not isinstance(result, Traced):
+    else:
         what = "nothing" if result is None else type(result).__name__
         raise TypeError(
             f"epilogue {epilogue} returns {what}; it must return the result, or the result and a dictionary of "
@@ -206,11 +204,11 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
                 f"epilogue {epilogue} names an auxiliary output {name!r}; the name must be an ASCII identifier, "
                 f"but not a parameter of the function or one of {', '.join(sorted(_RESERVED))}"
             )
-        if not isinstance(x, Traced | Reduction):
+        if not isinstance(x, Traced):
             raise TypeError(
                 f"auxiliary output {name!r} of epilogue {epilogue} is {type(x).__name__}, not a value or a reduction"
             )
-        if isinstance(x, Traced) and not x.full:
+        if not isinstance(x, Reduction) and as_traced(x).extent != WHOLE:
             raise TypeError(
                 f"auxiliary output {name!r} of epilogue {epilogue} does not depend on acc or c, so it is not as large "
                 f"as the result"
@@ -234,11 +232,11 @@ def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node
     half, matrices = value_type(target) != target.name, dict[str, tuple[np.dtype, Node]]()
     reductions, hidden = list[tuple[str, str, int, str, str]](), set[str]()
     for name, x in auxiliary.items():
-        if isinstance(x, Traced):       # float32 in a half-precision product is stored as C is
+        if not isinstance(x, Reduction):        # float32 in a half-precision product is stored as C is
             natural = target if half and x.kind == np.float32 else x.kind
             matrices[name] = type_of_array(name, x.kind, natural), x.node
     for name, x in auxiliary.items():
-        if isinstance(x, Traced):
+        if not isinstance(x, Reduction):
             continue
         source = x.source
         kind = np.dtype(key.accumulator if isinstance(source, str) else value_type(source.kind))

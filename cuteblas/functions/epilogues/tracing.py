@@ -6,25 +6,22 @@ is computed in float32 and rounded after every operation, as in NumPy.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from functools import cache, lru_cache
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import numpy as np
 
+from ..._dtypes import dtype as element
 from ..._dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
-from ...engines.dispatch import ByName, Func
+from ...engines.dispatch import NOTHING, ByName, Func
 
 # what a kernel can reasonably hold; recursive readers of a graph cope with it
 _MOST_OPERATIONS = 500
-_DEFAULTS: dict[type, np.dtype] = {bool: np.dtype(bool), int: np.dtype(np.int64),
-                                   float: np.dtype(np.float64), complex: np.dtype(np.complex128)}
-_LARGEST_INT64 = 2**63 - 1
-_RANKS = {bool: 0, int: 1, float: 2, complex: 3}
 _OF_COMPLEX = frozenset({"add", "subtract", "multiply", "divide", "negative", "absolute", "square",
-                         "reciprocal", "conj", "equal", "not_equal", "isnan"})
+                         "reciprocal", "conj", "equal", "not_equal", "isnan", "positive"})
 _OF_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor",
             "invert": "logical_not"}
 _RENAMED = {"conjugate": "conj", "fabs": "absolute", "expit": "sigmoid", **_OF_BOOL}
@@ -38,16 +35,10 @@ def value_type(dtype: np.dtype) -> str:
     return dtype.name if row is None else row.computed
 
 
-@cache
 def _supported(dtype: np.dtype) -> np.dtype:
     if element_of(dtype) is None:
         raise TypeError(f"epilogues do not support values of type {dtype}")
     return dtype
-
-
-@lru_cache(maxsize=4096)
-def _result_types(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ...]:
-    return ufunc.resolve_dtypes((*types, None))
 
 
 _BINARY = (np.add, np.subtract, np.multiply, np.divide, np.bitwise_and, np.bitwise_or,
@@ -63,44 +54,26 @@ def _reflected(ufunc: np.ufunc) -> Callable[..., Traced]:
 
 
 def _refusal(text: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any) -> NoReturn:
-        raise TypeError(text)
+    def refuse(self: Traced, *_: Any) -> NoReturn:
+        raise TypeError(self.why_not or text)
 
     return refuse
 
 
-def _reducer(op: str) -> Callable[..., Reduction]:
-    def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None,
-                **others: Any) -> Reduction:
-        return Reduction.of(x if isinstance(x, Input) else as_traced(x), op, axis,
-                            {"dtype": dtype, "out": out, **others})
-
-    return reduced
-
-
-class _Reducible:
-    """What sums and extrema over an axis are taken of, as auxiliary outputs."""
-
-    __slots__ = ()
-    sum, max, min = map(_reducer, ("sum", "max", "min"))
-
-
-class Traced(_Reducible):
+class Traced:
     """A value in the graph with NumPy's type of it (``kind``); ``weak`` is the Python type of a
-    number that takes on another's type, ``full`` says that it is as large as the result."""
+    number that takes on another's type, ``extent`` says how large the value is. Python's numbers
+    lack the ``members`` of arrays."""
 
-    __slots__ = ("full", "kind", "node", "weak")
+    members: Mapping[str, Func]
+    functions: Mapping[Any, Func]
+    weak: type | None = None
+    why_not = ""                        # why nothing can be computed with it
     __array_priority__ = 1000
     __hash__ = None                     # type: ignore[assignment]
 
-    def __init__(self, node: Node, kind: np.dtype, weak: type | None = None, full: bool = False):
-        self.node, self.kind, self.weak, self.full = node, kind, weak, full
-
-    def __getattribute__(self, name: str) -> Any:
-        # not of Python numbers, which the function sees in NumPy
-        if name in _OF_ARRAYS and self.weak:
-            raise AttributeError
-        return object.__getattribute__(self, name)
+    def __init__(self, node: Node, kind: np.dtype, weak: type | None = None, extent: int = 0):
+        self.node, self.kind, self.weak, self.extent = node, kind, weak, extent
 
     def __repr__(self) -> str:
         return f"<{self.node}: {self.weak.__name__ if self.weak else self.kind}>"
@@ -117,9 +90,9 @@ class Traced(_Reducible):
     __rpow__ = _reflected(np.power)
 
     def __pow__(self, other: Any) -> Traced:
-        return _power(self, other)
+        return _power(as_traced(self), other)
 
-    # -- what NumPy's arrays have ------------------------------------------------------------------
+    # -- what arrays and numbers have --------------------------------------------------------------
     @property
     def real(self) -> Traced:
         return _part(self, "real")
@@ -128,31 +101,8 @@ class Traced(_Reducible):
     def imag(self) -> Traced:
         return _part(self, "imag")
 
-    @property
-    def dtype(self) -> np.dtype:
-        return self.kind
-
     def conjugate(self) -> Traced:
         return _operator(np.conjugate, self) if self.weak or self.kind.kind == "c" else self
-
-    conj = conjugate
-
-    def astype(self, dtype: Any, *how: Any, **named: Any) -> Traced:
-        """The value in another type; complex values have no real type."""
-        kind = _supported(np.dtype(dtype))
-        value = Traced(cast(self, kind), kind, None, self.full)
-        _stand_in(self).astype(kind, *how, **named)
-        return value
-
-    def copy(self, *how: Any, **named: Any) -> Traced:
-        _stand_in(self).copy(*how, **named)
-        return self
-
-    def clip(self, min: Any = None, max: Any = None, **others: Any) -> Traced:
-        return _clip(self, min, max, **others)
-
-    def round(self, decimals: int = 0, **others: Any) -> Traced:
-        return _round(self, decimals, **others)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any,
                         **arguments: Any) -> Traced:
@@ -169,10 +119,10 @@ class Traced(_Reducible):
 
     def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...],
                            arguments: ByName) -> Any:
-        own = ARRAY_FUNCTIONS.get(function)
+        own = self.functions.get(function)
         if own is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
-            raise TypeError(f"epilogues do not support {name}; {_OFFER}")
+            raise TypeError(self.why_not or f"epilogues do not support {name}; {_OFFER}")
         with np.errstate(all="ignore"):                 # NumPy refuses what it does not take
             function(*map(_stand_in, args), **{name: _stand_in(x) for name, x in arguments.items()})
         return own(*args, **arguments)
@@ -195,98 +145,60 @@ class Traced(_Reducible):
         __rrshift__ = __matmul__ = __rmatmul__ = _refusal(
             f"epilogues do not support the operators // % << >> @; {_OFFER}")
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
+        if name in self.members and not self.weak:
+            return self.members[name](self)
         whose = "a Python number has" if self.weak else "an epilogue's values have"
         known = not name.startswith("__") and any(hasattr(kind, name)
                                                   for kind in ([self.weak] if self.weak
                                                                else _ARRAYS))
-        raise (TypeError if known else AttributeError)(f"{whose} no {name!r}; {_OFFER}")
+        raise (TypeError if known
+               else AttributeError)(self.why_not or f"{whose} no {name!r}; {_OFFER}")
 
 
-class _Opaque:
-    """What nothing can be computed with."""
-
-    __array_ufunc__ = None
-    __hash__ = None                     # type: ignore[assignment]
-
-    def __init__(self, why: str):
-        self._why = why
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError(self._why)
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = \
-        __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __abs__ = __and__ = __or__ = __xor__ = __invert__ = __bool__ = \
-        __float__ = __array__ = __getitem__ = __matmul__ = __array_function__ = _refuse
-
-
-class Reduction(_Opaque):
+class Reduction(Traced):
     """A sum or an extremum over an axis, as an auxiliary output; ``source`` may be "a" or "b"."""
 
+    members = functions = NOTHING
+
     def __init__(self, source: Traced | str, op: str, axis: int):
-        super().__init__(
+        self.source, self.op, self.axis = source, op, axis
+        self.why_not = (
             f"the {op} over an axis is complete only when the whole result is, so an epilogue cannot compute with it; "
             f"return it as an auxiliary output"
         )
-        self.source, self.op, self.axis = source, op, axis
-
-    @classmethod
-    def of(cls, x: Traced | Input, op: str, axis: Any, others: ByName) -> Reduction:
-        source, axes = (x, [-1, -2]) if isinstance(x, Traced) \
-            else (x._name, [-1 if x._name == "a" else -2])
-        for name, value in others.items():
-            if value not in (None, False):
-                raise TypeError(
-                    f"a reduction in an epilogue takes only axis=, not {name}={value!r}"
-                )
-        if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis not in axes:
-            meaning = {-1: "axis=-1 (over columns: a value for each row)",
-                       -2: "axis=-2 (over rows: a value for each column)"}
-            whose = f"of {source} " if isinstance(source, str) else ""
-            raise ValueError(
-                f"a reduction {whose}in an epilogue takes {' or '.join(meaning[a] for a in axes)}, not axis={axis!r}"
-            )
-        if isinstance(source, Traced):
-            if not source.full:
-                raise TypeError(
-                    "an epilogue can reduce only values that depend on acc or c; operands are broadcast over those"
-                )
-            if op != "sum" and source.kind.kind == "c":
-                raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
-        return cls(source, op, int(axis))
 
 
-class Input(_Reducible, _Opaque):
+class Input(Traced):
     """The operand A or B, of which an epilogue may return a reduction over K."""
 
-    def __init__(self, name: str):
-        super().__init__(f"an epilogue may take only the sum, max or min of {name} over its axis K")
-        self._name = name
+    kind = np.dtype(np.float64)         # of what NumPy looks at
 
-    def __array_function__(  # type: ignore[override]
-        self,
-        function: Any,
-        _types: Any,
-        args: tuple[Any, ...],
-        arguments: ByName
-    ) -> Reduction:
-        if function not in _REDUCTIONS:
-            self._refuse()
-        return ARRAY_FUNCTIONS[function](*args, **arguments)
+    def __init__(self, name: str):
+        self.name = name
+        self.why_not = f"an epilogue may take only the sum, max or min of {name} over its axis K"
 
 
 # -- making values ---------------------------------------------------------------------------------
-def traced_leaf(op: str, dtype: np.dtype, name: str = "", *, weak: type | None = None,
-                full: bool = False) -> Traced:
+def traced_leaf(op: str, dtype: np.dtype, name: str = "", weak: type | None = None) -> Traced:
     """A leaf of a graph as a value; half precision is read as float32."""
     node = Node(op, value_type(dtype), name=name)
-    return Traced(node, np.dtype(node.dtype), weak, full)
+    return Traced(node, np.dtype(node.dtype), weak, _EXTENTS.get(op, 0))
 
 
-def check_integer(value: Any, kind: np.dtype) -> None:
+WHOLE = 2                               # the extent of what is as large as the result
+_EXTENTS = {"acc": WHOLE, "c": WHOLE, "operand": 1}     # of leaves that are not numbers
+
+
+def check_integer(value: Any, kind: np.dtype, what: str = "Python integer {}") -> None:
     info = np.iinfo(kind)
     if not info.min <= value <= info.max:
-        raise OverflowError(f"Python integer {value} out of bounds for {kind}")
+        raise OverflowError(f"{what.format(value)} out of bounds for {kind}")
+
+
+def python_type(kind: np.dtype) -> type:
+    """The type of Python's numbers for elements."""
+    return type(np.zeros((), kind).item())
 
 
 def constant(value: Any, dtype: np.dtype) -> Node:
@@ -301,16 +213,15 @@ def constant(value: Any, dtype: np.dtype) -> Node:
 
 def as_traced(x: Any) -> Traced:
     if isinstance(x, Traced):
+        if x.why_not:
+            raise TypeError(x.why_not)
         return x
+    if isinstance(x, int | float | complex) and not isinstance(x, np.generic):
+        kind = _supported(np.asarray(x).dtype)
+        return Traced(constant(x, kind), kind, next(t for t in _NUMBERS if isinstance(x, t)))
     if isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0):
         kind = _supported(x.dtype)
-        return Traced(constant(np.asarray(x)[()], kind), kind)
-    if isinstance(x, int | float | complex):
-        weak = next(t for t in _RANKS if isinstance(x, t))
-        kind = np.dtype(np.uint64) if weak is int and x > _LARGEST_INT64 else _DEFAULTS[weak]  # type: ignore[operator]
-        return Traced(constant(x, kind), kind, weak)
-    if isinstance(x, _Opaque):
-        x._refuse()
+        return Traced(constant(x, kind), kind)
     if hasattr(x, "shape"):
         raise TypeError(
             f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not one of its arguments; make it "
@@ -354,17 +265,13 @@ def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
 
 
 # -- operations ------------------------------------------------------------------------------------
-_OF_ARRAYS = frozenset({"astype", "clip", "conj", "copy", "dtype", "max", "min", "round", "sum"})
 _ARRAYS = np.ndarray, np.float64
 
 
 def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
     """Apply a NumPy ufunc (or SciPy's ``erf`` or ``expit``) to traced values."""
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
-    if ufunc is np.positive:
-        x = as_traced(*inputs)
-        return Traced(x.node, _result_types(ufunc, (x.kind,))[-1], None, x.full)
-    if name not in FUNCTIONS or ufunc.nout != 1 or len(inputs) != FUNCTIONS[name]:
+    if ufunc.nout != 1 or len(inputs) != FUNCTIONS.get(name, ufunc is np.positive):
         raise TypeError(f"epilogues do not support numpy.{ufunc.__name__}; {_OFFER}")
     if name in _SPECIAL:
         return of_name(name, inputs[0])
@@ -377,14 +284,13 @@ def of_name(name: str, x: Any) -> Traced:
     if value.kind.kind == "c":
         _refuse_complex(f"the argument of {name}")
     kind = np.dtype(np.float64 if value.kind.kind in "biu" else value_type(value.kind))
-    return Traced(_operation(name, (cast(value, kind),), kind), kind, None, value.full)
+    return Traced(_operation(name, (cast(value, kind),), kind), kind, None, value.extent)
 
 
 def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
     alone = all(x.weak for x in args)   # a ufunc of Python numbers alone sees NumPy's default types
     types = tuple(x.kind if alone or x.weak in (None, bool) else x.weak for x in args)
-    *loops, kind = _result_types(ufunc, types)
-    full = any(x.full for x in args)
+    *loops, kind = ufunc.resolve_dtypes((*types, None))
     if any(loop != loops[0] for loop in loops):
         raise TypeError(
             f"epilogues do not compare {loops[0]} with {loops[1]}; convert one with x.astype(dtype)"
@@ -398,19 +304,13 @@ def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
         loop = np.dtype(bool)
     nodes = tuple(cast(x, loop) for x in args)
     if loop.kind in "biu":
-        if name in ("floor", "ceil", "conj") or (name == "absolute" and loop.kind != "i"):
-            return Traced(nodes[0], loop, None, full)
-        if name == "isnan":
-            return Traced(constant(False, np.dtype(bool)), np.dtype(bool))
         if name == "reciprocal":
             raise TypeError(
                 "epilogues do not support the reciprocal of integers; convert them with x.astype(numpy.float32)"
             )
         if name == "power" and nodes[1].op == "constant" and nodes[1].value < 0:  # type: ignore[operator]
             raise ValueError("Integers to negative integer powers are not allowed.")
-    if name == "conj" and loop.kind == "f":
-        return Traced(nodes[0], loop, None, full)
-    return Traced(_operation(name, nodes, kind), kind, None, full)
+    return Traced(_operation(name, nodes, kind), kind, None, max(x.extent for x in args))
 
 
 def _operation(name: str, nodes: tuple[Node, ...], dtype: np.dtype) -> Node:
@@ -419,24 +319,32 @@ def _operation(name: str, nodes: tuple[Node, ...], dtype: np.dtype) -> Node:
         with np.errstate(all="ignore"):
             values = [np.asarray(n.value, n.dtype)[()] for n in nodes]
             return constant(getattr(np, name)(*values), dtype)
-    unchanged = _unchanged(name, nodes)
-    if unchanged is not None:
-        return unchanged
+    simpler = _simplified(name, *nodes)
+    if simpler is not None:
+        return simpler
     node = Node(name, value_type(dtype), nodes)
     if dtype != node.dtype:                     # half precision: rounded after every operation
         node = Node("cast", node.dtype, (Node("cast", dtype.name, (node,)),))
     return _checked(node)
 
 
-def _unchanged(name: str, nodes: tuple[Node, ...]) -> Node | None:
-    """The argument that an operation leaves as it is, bit for bit: x * 1, x / 1 and x - 0."""
-    if name in ("multiply", "divide", "subtract") and nodes[1].op == "constant":
-        neutral = 0 if name == "subtract" else 1
-        if repr(nodes[1].value) in (repr(neutral), repr(float(neutral))):
-            return nodes[0]
-    if name == "multiply" and nodes[0].op == "constant" and repr(nodes[0].value) in ("1", "1.0"):
-        return nodes[1]
-    return None
+def _simplified(name: str, x: Node, y: Node | None = None) -> Node | None:
+    """What an operation is without being computed, bit for bit, as x * 1, x / 1 and x - 0."""
+    kind = element(x.dtype).kind
+    if name == "positive" or (name == "conj" and kind != "c") \
+            or (name in ("floor", "ceil") and kind in "biu") or (name == "absolute" and kind in "bu"):
+        return x
+    if name == "isnan" and kind in "biu":
+        return constant(False, np.dtype(bool))
+    if name in ("multiply", "divide", "subtract") and _is_constant(y, name != "subtract"):
+        return x
+    return y if name == "multiply" and _is_constant(x, 1) else None
+
+
+def _is_constant(node: Node | None, value: int) -> bool:
+    """Whether a value is this number; 0.0 is not -0.0."""
+    return node is not None and node.op == "constant" \
+        and repr(node.value) in (repr(int(value)), repr(float(value)))
 
 
 def _checked(node: Node) -> Node:
@@ -453,15 +361,16 @@ def _operator(ufunc: np.ufunc, *inputs: Any) -> Any:
     if not all(x.weak for x in args):
         return apply(ufunc, *args)
     weak = _type_in_python(ufunc, args)
-    result = apply(ufunc, *(Traced(cast(x, _DEFAULTS[weak]), _DEFAULTS[weak], weak) for x in args))
-    result.weak = next(t for t, dtype in _DEFAULTS.items() if dtype == result.kind)
+    kind = np.dtype(weak)
+    result = apply(ufunc, *(Traced(cast(x, kind), kind, weak) for x in args))
+    result.weak = python_type(result.kind)
     return result
 
 
 def _type_in_python(ufunc: np.ufunc, args: list[Traced]) -> type:
-    weak = max((x.weak for x in args if x.weak), key=_RANKS.__getitem__)
-    if weak is bool and ufunc not in (np.bitwise_and, np.bitwise_or, np.bitwise_xor):
-        weak = int                              # True + True is 2
+    weak = type(sum(x.weak(1) for x in args))   # type: ignore[misc]     # True + True is 2
+    if ufunc.__name__ in _OF_BOOL and all(x.weak is bool for x in args):
+        weak = bool
     if ufunc is np.power:
         exponent = args[1].node
         if args[1].weak is not int or exponent.op != "constant" or (weak is int and exponent.value < 0):       # type: ignore[operator]
@@ -472,7 +381,8 @@ def _type_in_python(ufunc: np.ufunc, args: list[Traced]) -> type:
     return weak
 
 
-_OPERANDS = (Traced, int, float, complex, np.generic, _Opaque)
+_NUMBERS = bool, int, float, complex
+_OPERANDS = (Traced, np.generic, *_NUMBERS)
 
 
 def _power(x: Traced, exponent: Any) -> Any:
@@ -482,45 +392,43 @@ def _power(x: Traced, exponent: Any) -> Any:
         if short is not None:
             return apply(short, x)
     if type(exponent) is int and exponent == 2 and x.weak is None and (
-            x.kind.kind in "iu" or (x.kind.kind == "b" and not _is_scalar(x))):
+            x.kind.kind in "iu" or (x.kind.kind == "b" and x.extent)):
         return apply(np.square, x)        # of bool, the square of a scalar is one of int64 in NumPy
     return _operator(np.power, x, exponent)
-
-
-def _is_scalar(x: Traced) -> bool:
-    """Whether a value depends on numbers of a call alone: in NumPy it would be a scalar."""
-    left, seen = [x.node], set[Node]()
-    while left:
-        node = left.pop()
-        if node not in seen:
-            seen.add(node)
-            left.extend(node.args)
-    kinds = {node.op for node in seen}
-    return "scalar" in kinds and kinds.isdisjoint(("acc", "c", "operand"))
 
 
 def _part(x: Any, name: str) -> Traced:
     value = as_traced(x)
     if value.kind.kind != "c":
         return value if name == "real" else Traced(constant(0, value.kind), value.kind, value.weak,
-                                                   value.full)
+                                                   value.extent)
     kind = np.dtype(np.float32 if value.kind == np.complex64 else np.float64)
     return Traced(_operation(name, (value.node,), kind), kind, float if value.weak else None,
-                  value.full)
+                  value.extent)
 
 
 def _where(condition: Any, *choices: Any) -> Traced:
     if len(choices) != 2:
         raise TypeError("in an epilogue, numpy.where takes a condition and two values")
-    chosen = [as_traced(x) for x in choices]
-    test = as_traced(condition)
+    test, *chosen = map(as_traced, (condition, *choices))
     kind = _supported(np.result_type(*(x.weak(0) if x.weak else x.kind for x in chosen)))
     nodes = tuple(cast(x, kind) for x in chosen)
     decides = cast(test, np.dtype(bool))
-    full = test.full or any(x.full for x in chosen)
-    if decides.op == "constant":
-        return Traced(nodes[0] if decides.value else nodes[1], kind, None, full)
-    return Traced(_checked(Node("where", value_type(kind), (decides, *nodes))), kind, None, full)
+    node = nodes[not decides.value] if decides.op == "constant" \
+        else _checked(Node("where", value_type(kind), (decides, *nodes)))
+    return Traced(node, kind, None, max(x.extent for x in (test, *chosen)))
+
+
+def _astype(x: Traced, dtype: Any, *how: Any, **named: Any) -> Traced:
+    kind = _supported(np.dtype(dtype))
+    value = Traced(cast(x, kind), kind, None, x.extent)
+    _stand_in(x).astype(kind, *how, **named)
+    return value
+
+
+def _copy(x: Traced, *how: Any, **named: Any) -> Traced:
+    _stand_in(x).copy(*how, **named)
+    return x
 
 
 def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,
@@ -546,18 +454,51 @@ def _like(number: float) -> Callable[..., Traced]:
     def filled(x: Any, dtype: Any = None, order: Any = None, subok: Any = None, *,
                device: Any = None) -> Traced:
         kind = as_traced(x).kind if dtype is None else _supported(np.dtype(dtype))
-        return Traced(constant(number, kind), kind, None, as_traced(x).full)
+        return Traced(constant(number, kind), kind, None, as_traced(x).extent)
     return filled
 
 
-_REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
-    np.sum: _Reducible.sum, np.max: _Reducible.max, np.amax: _Reducible.max,
-    np.min: _Reducible.min, np.amin: _Reducible.min}
-ARRAY_FUNCTIONS: dict[Any, Func] = {np.where: _where, np.clip: _clip,
-                                                  np.round: _round, np.around: _round,
-                                                  np.zeros_like: _like(0), np.ones_like: _like(1),
-                                                  np.real: operator.attrgetter("real"),
-                                                  np.imag: operator.attrgetter("imag"),
-                                                  np.iscomplexobj: lambda x: x.kind.kind == "c",
-                                                  np.isrealobj: lambda x: x.kind.kind != "c",
-                                                  **_REDUCTIONS,}
+def _reduced(op: str, x: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+             **others: Any) -> Reduction:
+    source, axes = (x.name, [-1 if x.name == "a" else -2]) if isinstance(x, Input) \
+        else (as_traced(x), [-1, -2])
+    for name, value in {"dtype": dtype, "out": out, **others}.items():
+        if value not in (None, False):
+            raise TypeError(
+                f"a reduction in an epilogue takes only axis=, not {name}={value!r}"
+            )
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis not in axes:
+        meaning = {-1: "axis=-1 (over columns: a value for each row)",
+                   -2: "axis=-2 (over rows: a value for each column)"}
+        whose = f"of {source} " if isinstance(source, str) else ""
+        raise ValueError(
+            f"a reduction {whose}in an epilogue takes {' or '.join(meaning[a] for a in axes)}, not axis={axis!r}"
+        )
+    if isinstance(source, Traced):
+        if source.extent != WHOLE:
+            raise TypeError(
+                "an epilogue can reduce only values that depend on acc or c; operands are broadcast over those"
+            )
+        if op != "sum" and source.kind.kind == "c":
+            raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
+    return Reduction(source, op, int(axis))
+
+
+_sum, _max, _min = (partial(_reduced, op) for op in ("sum", "max", "min"))
+_REDUCTIONS = {np.sum: _sum, np.max: _max, np.amax: _max, np.min: _min, np.amin: _min}
+ARRAY_FUNCTIONS: dict[Any, Func] = {
+    np.where: _where, np.clip: _clip, np.round: _round, np.around: _round,
+    np.zeros_like: _like(0), np.ones_like: _like(1), np.real: attrgetter("real"),
+    np.imag: attrgetter("imag"), np.iscomplexobj: lambda x: x.kind.kind == "c",
+    np.isrealobj: lambda x: x.kind.kind != "c", **_REDUCTIONS}
+Input.functions, Traced.functions = _REDUCTIONS, ARRAY_FUNCTIONS
+
+
+def _methods(**functions: Func) -> dict[str, Func]:
+    return {name: partial(partial, function) for name, function in functions.items()}
+
+
+Input.members = _methods(sum=_sum, max=_max, min=_min)
+Traced.members = Input.members | _methods(
+    astype=_astype, clip=_clip, conj=Traced.conjugate, copy=_copy, round=_round
+) | {"dtype": attrgetter("kind")}

@@ -28,9 +28,11 @@ from ...codegen import (
     KernelBuilder,
     Mbarriers,
     TensorParam,
+    Term,
     TiledCopy,
     Value,
     Vector,
+    choose,
     integer,
     oldest_with,
     partition,
@@ -63,9 +65,8 @@ from ..common import (
     unravel,
     vectors_along,
 )
-from ..guard import gate_tag
+from ..guard import HOLDS, NATIVE, Field, Record, gate_tag
 from ..passes import RowOperand, RowThreads, blocks_of_two, fold_row
-from .condition import RECORD
 
 UNROLL = 4
 """Runs that a thread splits in a step: 16 real numbers."""
@@ -74,6 +75,16 @@ _WORD = 4                           # bytes
 _FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
 """Statistics of a row and their types: the largest magnitude, then counts and a sum."""
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
+
+
+UNBOUNDED = 2.0**127
+"""What rows of zeros offer: more than any row needs."""
+
+RECORD = Record((Field("need", "max", 0.0), Field("offer", "min", UNBOUNDED)))
+"""What a block, or a cluster that shares rows, leaves of them. *need*: the most that a row needs
+of the other operand's, ``z + 3t`` for ``z`` zeros and ``t`` elements too small for fp16x3, 0
+without these; infinity for an infinity, a NaN or elements too small for bf16x6. *offer*: the least
+lower bound of a row's sum of magnitudes over its largest; :data:`UNBOUNDED` for zeros."""
 
 
 @dataclass(frozen=True)
@@ -459,6 +470,15 @@ def _split(k: KernelBuilder, both: SplitConfig, side: str, block: IntLike,
         RECORD.fold_lanes(k, record, [*butterfly(WARP)])
         with k.when(equal(k.thread, 0)):
             RECORD.leave(k, record, records[0].address, block)
+
+
+def verdict_on_rows(k: KernelBuilder, rows: list[list[Term]], fallback: int) -> Term:
+    """The verdict on rows of A and B: ``fallback`` if one needs more than another offers, which
+    docs/performance/gemm-split.md derives."""
+    (need_a, offer_a), (need_b, offer_b) = rows
+    lacks = k.let("is_lacking", (need_a > offer_b) | (need_b > offer_a))
+    return choose(k.call("max", need_a, need_b) > UNBOUNDED, NATIVE,
+                  choose(lacks, fallback, HOLDS, "uint32"))
 
 
 def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import TypeVar
 
 from ..operands import divisors
-from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
+from ..plan import Launch, Plan, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints, Operand, with_matrices
 
 T = TypeVar("T")
@@ -28,11 +28,10 @@ class NoRoom(ValueError):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of C from ``start`` (matrix, row, column) on; ``places`` are bytes by role."""
+    """A block of C from ``start`` (matrix, row, column) on."""
 
     start: tuple[int, int, int]
     problem: GemmProblem
-    places: Mapping[Role, Argument]
 
 
 @dataclass(frozen=True)
@@ -73,17 +72,17 @@ class Blocks:
         extent = getattr(self, longest)
         return None if extent <= _MULTIPLE else replace(self, **{longest: _whole(-(-extent // 2))})
 
-    def of(self, p: GemmProblem, roles: tuple[Role, Role] = ("a", "b")) -> Iterator[Block]:
+    def of(self, p: GemmProblem) -> Iterator[Block]:
         """The blocks of a product; those that have rows in common are neighbours."""
         matrices = p.batch[0] if p.batch else 1
         for start in product(range(0, matrices, self.matrices), range(0, p.m, self.m),
                              range(0, p.n, self.n)):
-            yield self._block(p, roles, start)
+            yield self._block(p, start)
 
-    def by_rows(self, p: GemmProblem, workspace: Workspace, shared: Callable[[GemmProblem], T],
-                roles: tuple[Role, Role] = ("a", "b")) -> Iterator[tuple[Block, T, bool]]:
+    def by_rows(self, p: GemmProblem, workspace: Workspace,
+                shared: Callable[[GemmProblem], T]) -> Iterator[tuple[Block, T, bool]]:
         """Blocks, what those of the same rows share of the workspace, and if they are first."""
-        for _rows, blocks in groupby(self.of(p, roles), key=lambda block: block.start[:2]):
+        for _rows, blocks in groupby(self.of(p), key=lambda block: block.start[:2]):
             with workspace.lent():
                 first, *others = blocks
                 own = shared(first.problem)
@@ -98,30 +97,22 @@ class Blocks:
         many = self.count(p)
         return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than {together} together"
 
-    def _block(self, p: GemmProblem, roles: tuple[Role, Role],
-               start: tuple[int, int, int]) -> Block:
+    def _block(self, p: GemmProblem, start: tuple[int, int, int]) -> Block:
         matrix, row, column = start
-        names = dict(zip("ab", roles, strict=True))
-        part, offsets = beginning(p, (matrix,) if p.batch else (), row, column)
-        places = {(name := names.get(role, role)): place(name, offset)
-                  for role, offset in offsets.items()}
+        part = beginning(p, (matrix,) if p.batch else (), row, column)
         batch = (min(self.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
         m, n = min(self.m, p.m - row), min(self.n, p.n - column)
-        return Block(start, replace(part, m=m, n=n, batch=batch), places)
+        return Block(start, replace(part, m=m, n=n, batch=batch))
 
 
-def beginning(p: GemmProblem, at: Ints, row: int = 0,
-              column: int = 0) -> tuple[GemmProblem, dict[Role, int]]:
-    """The product from an index, a row and a column on, and the bytes to there by role."""
-    offsets = dict[Role, int]()
-
-    def part(role: Role, x: Operand) -> Operand:
+def beginning(p: GemmProblem, at: Ints, row: int = 0, column: int = 0) -> GemmProblem:
+    """The product from an index, a row and a column on."""
+    def part(role: str, x: Operand) -> Operand:
         steps = {"a": (row, 0), "b": (column, 0)}.get(role, (row, column))
         strides = *x.batch_strides[:len(at)], *x.strides
-        offsets[role] = x.item * sum(i * s for i, s in zip((*at, *steps), strides, strict=True))
-        return x.moved(offsets[role])
+        return x.moved(x.item * sum(i * s for i, s in zip((*at, *steps), strides, strict=True)))
 
-    return with_matrices(p, part), offsets
+    return with_matrices(p, part)
 
 
 def _whole(extent: int) -> int:
@@ -154,7 +145,7 @@ def _joined(problem: GemmProblem, device: DeviceInfo,
     plans = []
     for block in blocks.of(problem):
         plans.append(plan_of(block.problem, device))
-        launches += placed(plans[-1].launches, block.places)
+        launches += plans[-1].launches
     first = plans[0]
     extents = f"{min(blocks.m, problem.m)} x {min(blocks.n, problem.n)}"
     reason = (

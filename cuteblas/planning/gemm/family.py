@@ -16,7 +16,6 @@ from ..floors import compulsory_bytes
 from ..guard import VERDICT
 from ..operands import (
     Oriented,
-    Roles,
     along_rows,
     bind,
     compact,
@@ -96,10 +95,11 @@ class Family:
     def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Plan:
         """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
         made = self.made(self.facing(problem), device, choice)
-        counted = sum(work.seconds(device) for work in (*choice.before, choice.work))
+        works = () if choice.work is UNCOUNTED else (*choice.before, choice.work)
         return Plan(problem, device, self.name, made.config or choice, made.launches,
                     made.workspace_bytes, made.reason,
-                    None if choice.work is UNCOUNTED else counted, made.copied, made.fallback)
+                    sum(work.seconds(device) for work in works) if works else None, made.copied,
+                    made.fallback, works)
 
 
 MIN_SLICE = 128
@@ -155,8 +155,11 @@ def _with_mode(operand: Operand, stride: int) -> Operand:
 def _slice_of_workspace(p: GemmProblem, mode: int = 0) -> Operand:
     """C with slices as one more batch mode, outermost: in each slice a mode has stride 1."""
     strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
-    return Operand(p.accumulator, (p.n, 1) if mode else (1, p.m),
-                   (slice_stride, *reversed(strides)))
+    matrix = (p.n, 1) if mode else (1, p.m)
+    rows, columns = (tuple(zip(own, compact(own, step)[0], strict=True))[1:]
+                     for own, step in zip(p.extents, matrix, strict=False))
+    return Operand(p.accumulator, matrix, (slice_stride, *reversed(strides)), role="workspace",
+                   outer=(rows, columns))
 
 
 def most_workspace(device: DeviceInfo) -> int:
@@ -185,8 +188,9 @@ def steps_of_slices(p: GemmProblem, tile: Any, device: DeviceInfo, full: Ints, m
 
 def sliced(p: GemmProblem, count: int, chunk: int, mode: int = 0) -> GemmProblem:
     """The product of every slice of K, ``chunk`` apart, along a mode of C in the workspace."""
-    return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]),
-                   b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p, mode),
+    # A slice of a nested K is a range of its flat coordinate: the kernel moves that, no address.
+    a, b = (_with_mode(x, 0 if x.outer[1] else chunk * x.strides[1]) for x in (p.a, p.b))
+    return replace(p, a=a, b=b, c=_slice_of_workspace(p, mode),
                    batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator,
                    fusion=None, triangle=None, hermitian=False)
 
@@ -209,7 +213,7 @@ def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident:
 
 def is_divided(p: GemmProblem, tile: Any) -> bool:
     """Whether a tile divides a product, whose kernel then needs no predicates."""
-    return not (p.triangle or p.m % tile.m or p.n % tile.n or p.k % tile.k)
+    return not (p.triangle or p.is_nested or p.m % tile.m or p.n % tile.n or p.k % tile.k)
 
 
 def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
@@ -218,48 +222,46 @@ def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
     return 4 * 64 * columns * warpgroups, 4 * warpgroups
 
 
-def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Roles], Launch],
-              roles: Roles, mode: int = 0) -> tuple[tuple[Launch, ...], int]:
+def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem], Launch],
+              mode: int = 0) -> tuple[tuple[Launch, ...], int]:
     """The launches of a product or of slices and their sum, and workspace bytes."""
-    # ``multiply`` launches a product in the memory of roles; slices are a mode of C.
     if choice.slices == 1:
-        return (multiply(p, roles),), 0
-    parts = multiply(sliced(p, choice.slices, choice.turn or choice.chunk, mode),
-                     {**roles, "C": "workspace"})
+        return (multiply(p),), 0
+    parts = multiply(sliced(p, choice.slices, choice.turn or choice.chunk, mode))
     adding = reduction(transposed(p) if mode else p, choice)
     return (parts, adding), workspace_bytes(p, choice.slices)
 
 
-def made_by(kernel: Callable[[Any], GeneratedKernel],
-            config: Callable[[GemmProblem, DeviceInfo, Any], object],
-            words: Callable[[GemmProblem, Any], str], mode: int = 0) -> Callable[..., Made]:
+@dataclass(frozen=True)
+class OneKernel:
     """How a family computes whose choices are configurations of one kernel, :func:`in_slices`."""
-    def made(facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
-        def multiply(part: GemmProblem, roles: Roles) -> Launch:
-            return bind(kernel, config(part, device, choice), part, roles=roles,
+
+    kernel: Callable[[Any], GeneratedKernel]
+    config: Callable[[GemmProblem, DeviceInfo, Any], Any]
+    words: Callable[[GemmProblem, Any], str]
+    mode: int = 0
+
+    def __call__(self, facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
+        def multiply(part: GemmProblem) -> Launch:
+            return bind(self.kernel, self.config(part, device, choice), part,
                         gate=choice.verdict, **vars(choice), status=View(place(VERDICT)))
 
         p = facing.problem
-        reason = f"{words(p, choice)}: {choice.on(device)}"
-        return Made(*in_slices(p, choice, multiply, facing.by_name, mode),
-                    reason + of_triangle(p, choice.slices) + facing.note, choice)
-
-    return made
+        reason = f"{self.words(p, choice)}: {choice.on(device)}"
+        return Made(*in_slices(p, choice, multiply, self.mode), reason + of_triangle(p, choice.slices) + facing.note, choice)
 
 
 def adding_threads(slices: int) -> int:
     return min(_MOST_ADDING, max(2, power_of_two(-(-slices // 4))))
 
 
-def reduction(p: GemmProblem, choice: Choice, reach: int = 0, modes: Pair = (1, 1),
-              **nested: Any) -> Launch:
-    """The launch that adds the slices, of stride 1 along M; ``nested`` modes have their own
-    values."""
+def reduction(p: GemmProblem, choice: Choice) -> Launch:
+    """The launch that adds the slices, of stride 1 along M."""
     count, gate = choice.slices, choice.verdict
     partial = operand_span(_slice_of_workspace(p), p.shape, (count, *p.batch))
     config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
-                         max(p.m, p.n, partial, output_span(p), reach), 0, gate=gate,
-                         along=choice.adding, modes=modes,
+                         max(p.m, p.n, partial, output_span(p)), 0, gate=gate,
+                         along=choice.adding, modes=tuple(map(len, p.extents[:2])),
                          triangle=None if p.triangle == "both" else p.triangle)
     return bind(reduce_split, config, p, tiles_of_c(p, config.tile, True), gate=gate,
-                W=place("workspace"), S=count, **nested)
+                W=place("workspace"), S=count)

@@ -31,10 +31,10 @@ from .family import (
     MIN_SLICE,
     Choice,
     Family,
+    OneKernel,
     adding_threads,
     counted_blocks,
     is_divided,
-    made_by,
     numbers_of_slices,
     steps_of_slices,
 )
@@ -370,7 +370,7 @@ def _config(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> MmaC
                        aligned=aligned and is_divided(p, tile))
 
 
-MMA = Family("gemm_mma", why_not_mma, mma_choices, made_by(gemm_mma, _config, _words, mode=1),
+MMA = Family("gemm_mma", why_not_mma, mma_choices, OneKernel(gemm_mma, _config, _words, mode=1),
              facing_rows)
 
 

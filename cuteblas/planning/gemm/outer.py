@@ -20,7 +20,7 @@ from ..operands import (
     specialised,
 )
 from ..problem import DeviceInfo, GemmProblem
-from .family import Choice, Family, made_by, why_not_plain
+from .family import Choice, Family, OneKernel, why_not_plain
 from .simt import simt_access, types
 
 DEEPEST = 8
@@ -182,5 +182,5 @@ def config_of(p: GemmProblem, _device: DeviceInfo, choice: OuterChoice) -> Outer
                        whole=whole, dense=_pitch(p) == p.n)
 
 
-OUTER = Family("gemm_outer", why_not_outer, _tilings, made_by(gemm_outer, config_of, _words))
+OUTER = Family("gemm_outer", why_not_outer, _tilings, OneKernel(gemm_outer, config_of, _words))
 plan_outer = OUTER.plan

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from math import prod
 from typing import Any
 
 from ...codegen.kernel import GeneratedKernel
@@ -19,11 +18,9 @@ from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import CopyKernel, copy_alternatives
 from ..operands import Oriented, compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
-from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
+from ..problem import CopyProblem, DeviceInfo, GemmProblem, Ints, Operand, Pair
 from .family import Choice, Family, Made, as_it_is
 from .wgmma import WGMMA, is_exact, why_not_read, why_not_wgmma
-
-Pairs = tuple[tuple[int, int], ...]
 
 _SECTOR = 16                         # elements: rows are multiples of it
 _LINE = 128
@@ -33,36 +30,31 @@ _PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel
 
 @dataclass(frozen=True)
 class Packed:
-    """An operand in the workspace, and the copy that brings it there."""
+    """An operand in the workspace, and the copy that brings it there from an ``offset`` on."""
 
     operand: Operand
     problem: CopyProblem
     nbytes: int
+    offset: int
 
 
-def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inner: int,
-           pitch: int) -> Packed:
-    """A copy of a tensor as matrices, one after the other; ``groups`` and ``batch`` are (extents,
-    strides), innermost first; ``inner`` has stride 1, the other mode ``pitch``."""
-    item, extents = x.item, [prod(n for n, _s in group) for group in groups]
-    own = [(n, s) for n, s in batch if s and n > 1]
+def packed(x: Operand, extents: Pair, batch: Ints, inner: int, pitch: int) -> Packed:
+    """A copy of an operand as matrices, one after the other; ``inner`` has stride 1, the other
+    mode ``pitch``."""
+    item, groups = x.item, x.modes(extents)
+    matrices = tuple(zip(batch, x.batch_strides, strict=True))[::-1]
+    own = [(n, s) for n, s in matrices if s and n > 1]
     steps, elements = compact((n for n, _s in own), pitch * extents[1 - inner])
     strides = (1, pitch) if inner == 0 else (pitch, 1)
     here = (compact((n for n, _s in group), first)[0]
             for group, first in zip(groups, strides, strict=True))
     shape, there = zip(*own, *groups[0], *groups[1], strict=True)
     each = iter(steps)
-    apart = tuple(next(each) if s and n > 1 else 0 for n, s in batch)
+    apart = tuple(next(each) if s and n > 1 else 0 for n, s in matrices)
     copy = CopyProblem(shape, there, (*steps, *(step for group in here for step in group)), item,
                        x.alignment)
-    return Packed(Operand(x.dtype, strides, apart[::-1], x.conj), copy, elements * item)
-
-
-def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: int) -> Packed:
-    """An operand of a product, :func:`packed`."""
-    row, column = x.strides
-    batch = tuple(zip(p.batch, x.batch_strides, strict=True))[::-1]
-    return packed(x, (((rows, row),), ((p.k, column),)), batch, inner, pitch)
+    return Packed(Operand(x.dtype, strides, apart[::-1], x.conj), copy, elements * item,
+                  x.offset)
 
 
 def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Role, CopyKernel],
@@ -74,7 +66,8 @@ def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Rol
     before, after, configs = list[Launch](), tuple[Launch, ...](), list[Any]()
     for role, move in moves.items():
         here, there = ("dst", "src") if role == "c" else ("src", "dst")
-        launches = placed(move.plan().launches, {here: place(role), there: places[role]})
+        launches = placed(move.plan().launches, {here: place(role, copies[role].offset),
+                                                 there: places[role]})
         if role == "c":
             after = launches
         else:
@@ -110,7 +103,7 @@ def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
         multiple = _LINE if extents[inner] >= _LINE else _SECTOR
         pitch = -(-extents[inner] // multiple) * multiple * digits
     x = replace(x, dtype="uint8") if digits > 1 else x
-    found = packed_matrices(p, x, extents[0], inner, pitch)
+    found = packed(x, extents, p.batch, inner, pitch)
     if digits == 1:
         return found
     copy, planes = found.problem, (*found.problem.dst_strides, pitch // digits)

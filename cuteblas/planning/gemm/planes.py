@@ -12,8 +12,7 @@ from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...codegen.tma import TmaBox
 from ...kernels.common import parts_of
-from ...kernels.split.condition import RECORD
-from ...kernels.split.planes import UNROLL, SplitFormat, SplitOperand
+from ...kernels.split.planes import RECORD, UNROLL, SplitFormat, SplitOperand
 from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pitch, sides
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints

@@ -16,7 +16,7 @@ from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
 from ..operands import gemm_span, oriented, run_access, specialised
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Choice, Family, counted_blocks, is_divided, made_by, numbers_of_slices
+from .family import Choice, Family, OneKernel, counted_blocks, is_divided, numbers_of_slices
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
@@ -95,15 +95,13 @@ def fused_unit(element: DType, accumulator: DType) -> str:
     return "fused multiply-adds of int32" if accumulator.is_integer and accumulator.bytes < 8 else "fused multiply-adds"
 
 
-def choices(p: GemmProblem, device: DeviceInfo,
-            *accesses: OperandAccess) -> Iterator[Choice[TileShape]]:
-    """Tiles and numbers of slices of K to choose from, where A and B are read so."""
-    a, b = accesses or p.map_inputs(simt_access)
+def choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
+    """Tiles and numbers of slices of K to choose from."""
     for tile, split_k in product(candidates(p.accumulator), numbers_of_slices(p, device)):
-        yield choice_of(p, a, b, tile, split_k, device)
+        yield choice_of(p, tile, split_k, device)
 
 
-def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
+def choice_of(p: GemmProblem, tile: TileShape, split_k: int,
               device: DeviceInfo) -> Choice[TileShape]:
     k, sums = p.depth, p.sum_bytes
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
@@ -112,15 +110,14 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
     c = _written(p, tile, device)
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
     writes = "vectors" if whole else "rows" if c.covering else "elements"
-    work = tile_work(p, tile, chunk, a, b, device)._replace(**counts, writes=writes)
+    work = tile_work(p, tile, chunk, device)._replace(**counts, writes=writes)
     name = f"{tile.m}x{tile.n} in {prod(tile.warps)} warps, K by {chunk}"
     tile = summing(tile, chunk, blocks, sums, device, slices)
     return Choice(tile, slices, chunk, blocks, work, name,
                   turn=_TURN if slices > 1 and _takes_turns(p, tile) else 0)
 
 
-def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
-              device: DeviceInfo) -> Work:
+def tile_work(p: GemmProblem, tile: TileShape, depth: int, device: DeviceInfo) -> Work:
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     depth, warps = -(-depth // tile.k) * tile.k, prod(tile.warps)
     rate = multiply_adds_per_clock("gemm_simt", sums.name, device) / (4 if sums.is_complex else 1)
@@ -130,7 +127,7 @@ def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: 
     )
     loads = warps * depth * (rows + columns) * max(4, sums.bytes) / 16
     words = sum(extent / (x.width if x.unit == 0 else 1)
-                for x, extent in ((a, tile.m), (b, tile.n)))
+                for x, extent in zip(p.map_inputs(simt_access), (tile.m, tile.n), strict=True))
     return Work(fused_unit(element, sums), "copies", clocks=tile.m * tile.n * depth / rate,
                 wavefronts=2 * loads, instructions=loads / 4 + OF_A_WARP * warps,
                 gathered=words * depth / 32, warps=warps)
@@ -142,7 +139,7 @@ def _takes_turns(p: GemmProblem, tile: TileShape) -> bool:
     # ranges. Chunks with totals make that small; slices of one chain take turns, as cuBLAS's do,
     # which costs 4 instructions of 1100.
     sums = dtype(p.accumulator)
-    return tile.totals is None and sums.kind in "fc" and sums.part.bytes <= 4
+    return tile.totals is None and not p.is_nested and sums.kind in "fc" and sums.part.bytes <= 4
 
 
 def simt_access(operand: Operand, extents: tuple[int, int],
@@ -158,7 +155,7 @@ def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAcce
     room = tile.m * tile.n * max(4, p.sum_bytes) // (4 * tile.threads) <= _MOST_SUMS \
         and tile.rows_bytes(item) <= device.shared_bytes_per_block
     return replace(c, width=1,
-                   covering=True) if narrow and room and p.m >= LEAST_ROW and not p.triangle else c
+                   covering=True) if narrow and room and p.m >= LEAST_ROW and not (p.triangle or p.is_nested) else c
 
 
 def types(p: GemmProblem) -> str:
@@ -182,6 +179,6 @@ def config_of(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape]) -> 
 
 
 SIMT = Family("gemm_simt", lambda _p, _device: None, choices,
-              made_by(gemm_simt, config_of, _words),
+              OneKernel(gemm_simt, config_of, _words),
               partial(oriented, mode=0))     # threads write vectors of C along M
 plan_simt = SIMT.plan

@@ -39,7 +39,7 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_types,
 )
-from ..plan import Launch, Role, Workspace, least, place, placed
+from ..plan import Launch, Workspace, least, place
 from ..problem import DeviceInfo, GemmProblem, transposed
 from .blocks import MOST_BLOCKS, Blocks
 from .family import Choice, Family, Made, divided_bytes
@@ -110,7 +110,7 @@ def _facing(p: GemmProblem) -> Oriented:
 def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
     """What computes a product in the format that a caller names."""
     p, form = facing.problem, FORMATS[facing.original.precision]
-    splitting = _Splitting(form, device, facing.roles)
+    splitting = _Splitting(form, device)
     cut = splitting.cut(p, _room(p))
     blocks, config = splitting.in_blocks(p, cut, choice)
     launches = tuple(chain.from_iterable(blocks))
@@ -128,18 +128,18 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
     room = _room(p) - _VERDICT_BYTES
     third = _tiling(p, device, broad).work.seconds(device) \
         + device.seconds(launches=_THIRD) < SIMT.seconds(facing.original, device)
-    splitting = _Splitting(_NARROW, device, facing.roles, fallback=NEXT if third else NATIVE)
+    splitting = _Splitting(_NARROW, device, fallback=NEXT if third else NATIVE)
     again = replace(splitting, form=broad, fallback=None, gate=NEXT)
     cut = splitting.cut(p, room)
     primary, config = splitting.in_blocks(p, cut, choice)
     parts = []
-    for block, launches in zip(cut.of(p, facing.roles), primary, strict=True):
+    for block, launches in zip(cut.of(p), primary, strict=True):
         part, fallbacks = block.problem, list[Launch]()
         if third:
             fallbacks += chain.from_iterable(again.in_blocks(part, again.cut(part, room))[0])
         native = plan_simt(transposed(part) if facing.swapped else part, device, gate=NATIVE)
         fallbacks += native.within(splitting.workspace).launches
-        parts.append(Guarded(launches, placed(fallbacks, block.places), splitting.workspace.nbytes))
+        parts.append(Guarded(launches, tuple(fallbacks), splitting.workspace.nbytes))
     last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
     fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third,
                          f"fused multiply-adds{last}")
@@ -210,7 +210,6 @@ class _Splitting:
 
     form: SplitFormat
     device: DeviceInfo
-    roles: tuple[Role, Role] = ("a", "b")
     workspace: Workspace = field(default_factory=Workspace)
     fallback: int | None = None
     gate: int | None = None
@@ -229,16 +228,15 @@ class _Splitting:
         """The launches of each block, and the first configuration; ``tiling`` is for one."""
         tiling = tiling if cut.count(whole) == 1 else None
         found, configs = [], []
-        for block, a, first in cut.by_rows(whole, self.workspace, partial(self._planes, 0),
-                                           self.roles):
+        for block, a, first in cut.by_rows(whole, self.workspace, partial(self._planes, 0)):
             own = tiling or _tiling(block.problem, self.device, self.form)
             launches, config = self._launches(block.problem, a, first, own)
-            found.append(placed(launches, block.places))
+            found.append(launches)
             configs.append(config)
         return found, configs[0]
 
     def _planes(self, side: int, p: GemmProblem) -> Planes:
-        return Planes.within(self.workspace, self.form, sides(p, self.roles)[side],
+        return Planes.within(self.workspace, self.form, sides(p)[side],
                              readings_of(p, self.device).operands[side])
 
     def _beside(self, p: GemmProblem, a: Planes, tiling: Tiling) -> tuple[Planes, dict[str, Any]]:
@@ -251,7 +249,7 @@ class _Splitting:
                    "sums": self.workspace.take(sums)}
 
     def _launches(self, p: GemmProblem, a: Planes, first: bool,
-                  tiling: Tiling) -> tuple[tuple[Launch, Launch], GemmSplitConfig]:
+                  tiling: Tiling) -> tuple[tuple[Launch, ...], GemmSplitConfig]:
         """What splits and what multiplies, beside planes of A that the ``first`` block splits."""
         b, shared = self._beside(p, a, tiling)
         groups, columns = tiling.tile
@@ -260,7 +258,7 @@ class _Splitting:
             format=self.form.name, columns=columns, stages=STAGES[self.form.name, groups, columns],
             k_major_a=a.config.k_major, k_major_b=b.config.k_major, fallback=self.fallback,
             gate=self.gate, staged=staging(p), groups=groups, divided=tiling.divided > 0)
-        values: dict[str, Any] = {"C": staged_view(p, "c", config.tile[1]),
+        values: dict[str, Any] = {"C": staged_view(p, config.tile[1]),
                                   "status": place(VERDICT), "divided": tiling.divided}
         for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
             values |= planes.multiplied(name, box)

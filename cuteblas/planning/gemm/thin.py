@@ -28,9 +28,9 @@ from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import (
     Choice,
     Family,
+    OneKernel,
     adding_threads,
     counted_blocks,
-    made_by,
     steps_of_slices,
     why_not_plain,
 )
@@ -217,5 +217,5 @@ def config_of(p: GemmProblem, _device: DeviceInfo, choice: Choice[ThinTile]) -> 
                        a=read.a, b=read.b, split_k=choice.slices > 1, gate=choice.verdict)
 
 
-THIN = Family("gemm_thin", why_not_thin, _tilings, made_by(gemm_thin, config_of, _words), _facing)
+THIN = Family("gemm_thin", why_not_thin, _tilings, OneKernel(gemm_thin, config_of, _words), _facing)
 plan_thin = THIN.plan
