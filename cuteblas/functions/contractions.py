@@ -37,14 +37,12 @@ _WIDER = {np.dtype(np.float32): np.dtype(np.float64),
 
 @dataclass(frozen=True)
 class _Factor:
-    """A tensor with a stride in bytes for each index whose extent is not 1; ``given`` if it is the
-    memory of an operand, not of a copy or of an intermediate result."""
+    """A tensor with a stride in bytes for each index whose extent is not 1."""
 
     array: Any
     memory: Memory
     strides: Mapping[str, int]
     conj: bool = False
-    given: bool = False
 
     @property
     def indices(self) -> KeysView[str]:
@@ -62,30 +60,18 @@ def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, array
     if empty := [c for term in expression.terms for axis in term.axes for c in axis
                  if not expression.extents[c] and c not in kept]:
         factors, path = evaluation.empty(empty[0]), ()          # whatever it is multiplied by
-    for positions in _pairs(path, len(factors)):
+
+    def product(pair: Sequence[_Factor], others: Sequence[_Factor]) -> _Factor:
+        return evaluation.intermediate(pair, kept.union(*(x.strides for x in others)))
+
+    for positions in whole_path(path, len(factors)):
         chosen = [factors[i] for i in positions]
         factors = [factor for i, factor in enumerate(factors) if i not in positions]
-        if factors:
-            later = kept.union(*(factor.strides for factor in factors))
-            factors.append(evaluation.intermediate(chosen, later))
-        else:
-            factors = chosen
-    return evaluation.written(expression, factors, out)
-
-
-def _pairs(path: Sequence[Ints], count: int) -> list[Ints]:
-    """A path whose steps take two terms at most, and all of them at the end."""
-    steps: list[Ints] = []
-    for step in whole_path(path, count):
-        chosen = [*step]
         while len(chosen) > 2:
             first, second, *rest = chosen
-            steps.append((first, second))
-            count -= 1
-            chosen = [*(i - 2 for i in rest), count - 1]
-        steps.append(tuple(chosen))
-        count -= len(chosen) - 1
-    return steps
+            chosen = [*rest, product((first, second), (*factors, *rest))]
+        factors = [*factors, product(chosen, factors)] if factors else chosen
+    return evaluation.written(expression, factors, out)
 
 
 @dataclass(frozen=True)
@@ -102,11 +88,12 @@ class _Evaluation:
 
     # -- tensors -----------------------------------------------------------------------------------
     def factor(self, x: Any, term: Term) -> _Factor:
-        staged = readable(self.run.memory(x), self.dtype)
-        x = self.run.staged(x, staged, "operand")
+        x = self.run.staged(x, readable(self.run.memory(x), self.dtype), "operand")
+        return self.tensor(x, term.axes, term.conj and self.dtype.kind == "c")
+
+    def tensor(self, x: Any, axes: Sequence[str], conj: bool = False) -> _Factor:
         memory = self.run.memory(x)
-        return _Factor(x, memory, self.strides(memory, term.axes),
-                       term.conj and self.dtype.kind == "c", staged.reason is None)
+        return _Factor(x, memory, self.strides(memory, axes), conj)
 
     def strides(self, memory: Memory, axes: Sequence[str]) -> dict[str, int]:
         """The stride of every index; an index on several axes moves along all of them."""
@@ -143,9 +130,8 @@ class _Evaluation:
 
     def new(self, indices: Sequence[str], dtype: np.dtype) -> _Factor:
         shape = tuple(self.extents[c] for c in indices)
-        new = self.run.empty(Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype))
-        memory = self.run.memory(new)
-        return _Factor(new, memory, dict(zip(indices, memory.strides, strict=True)))
+        strides = contiguous_strides(shape, dtype.itemsize)
+        return self.tensor(self.run.empty(Memory(shape, strides, dtype)), indices)
 
     def written(self, expression: Expression, factors: Sequence[_Factor], out: Any) -> Any:
         shape, strides = expression.shape, expression.strides
@@ -155,13 +141,12 @@ class _Evaluation:
         if out is not None:
             memory = self.run.memory(out)
             reason = "has more elements than the result" if memory.shape != shape else writable(
-                memory, [Staged(x.memory) for x in factors if x.given], self.dtype).reason
+                memory, [Staged(x.memory) for x in factors], self.dtype).reason
         if reason is not None:
             self.run.count("copies", f"out: {reason}")
             strides = contiguous_strides(shape, self.dtype.itemsize)
         new = self.run.empty(Memory(shape, strides, self.dtype)) if out is None or reason else out
-        memory = self.run.memory(new)
-        self.multiply(factors, _Factor(new, memory, self.strides(memory, expression.axes)))
+        self.multiply(factors, self.tensor(new, expression.axes))
         if reason is not None:
             self.run.assign(out, new)
         return new if out is None else out
@@ -362,8 +347,8 @@ class _Evaluation:
             tuple((size[i], a.get(i, 0), b.get(i, 0)) for i in {**a, **b} if i not in c),
             **stored,
             batch=tuple((size[i], a[i], b[i], c[i]) for i in c if i in a and i in b),
-            same=self.of_two and first.given and second.given
-            and first.memory.address == second.memory.address != 0, **self.algorithm._asdict())
+            same=self.of_two and first.memory.address == second.memory.address != 0,
+            **self.algorithm._asdict())
         self.run.run(problem, {"a": first.array, "b": second.array, "c": target.array})
 
 

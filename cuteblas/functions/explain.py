@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engines.blocked import method
 from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
-from ..engines.emulator import EMULATOR, REHEARSAL, Emulator
+from ..engines.emulator import EMULATOR, REHEARSAL
 from ..engines.engine import Engine
 from ..engines.exact import words_for
 from ..engines.execution import Execution
@@ -94,12 +94,11 @@ class Explanation:
         """The expected time in seconds (``.seconds``), with that of ``copies``, what bounds it
         (``.bound``) and the floor of the plan (``.floor``); ``None`` without a plan.
         """
-        return None if self.plan is None else self._expected(self.plan)
-
-    def _expected(self, plan: Plan) -> Estimate:
+        if self.plan is None:
+            return None
         from ..planning.floors import estimate
 
-        found = estimate(plan)
+        found = estimate(self.plan)
         return found if found.seconds is None else replace(found, seconds=found.seconds
                                                            + self.copying_s)
 
@@ -143,7 +142,7 @@ class Explanation:
         kernel = kernel_words(self.plan)
         copies = [*self.copies, *self.plan.copied]
         return [("kernel", self._where + kernel),
-                ("time", time_words(self.plan, self._expected(self.plan))),
+                ("time", time_words(self.plan, self.estimate)),     # type: ignore[arg-type]
                 ("copies", "; ".join(copies) or "none"),
                 *(row for row in (("measured", self.plan.measured),
                                   ("fallback", self.plan.fallback)) if row[1])]
@@ -226,21 +225,10 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     if not resolved.engine.on_host:
         resolve_matmul(asked)
     (first, second), target = resolved.memories, resolved.out_memory
-    planned, runs_on = _place(resolved, card, lambda: resolved.work(
-        resolve_product(first, second, target, arguments)))
-    if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
-        runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
+    planned, runs_on = _place(
+        resolved, card, lambda: resolved.work(resolve_product(first, second, target, arguments)),
+        lambda: None if arguments else words_for(*resolved.arrays))
     return explain_product_of(first, second, target, planned, runs_on, algorithm, arguments)
-
-
-class _Memories(Emulator):
-    """Arrays that need not exist: each is its :class:`Memory`."""
-
-    def memory(self, x: Any) -> Memory:
-        return x
-
-    def empty(self, like: Memory) -> Any:
-        return like
 
 
 class _Unexecuted(Execution):
@@ -267,7 +255,7 @@ class _Unexecuted(Execution):
     def run_plan(self, plan: Plan, *_arrays: Any) -> Plan:
         return plan
 
-    def _tick(self, function: str, kind: str, detail: str) -> None:
+    def count(self, kind: str, detail: str, purpose: str = "") -> None:
         if kind == "copies":
             self.copies.append(detail)
 
@@ -294,15 +282,17 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
                        element: str | None = None) -> Explanation:
     """The explanation of a product of operands that need not exist; ``element`` is a type of the
     same size that NumPy lacks."""
-    from .staging import run_staged
+    from .gemm import GemmArguments
+    from .staging import arrays_at, run_product
 
     product = resolve_product(x1, x2, out, arguments)
     call = f"{'blas.gemm' if element else 'matmul'}: {_described(x1, x2, out or product, element)}"
     if not has_kernels(product.dtype):
         refuse_variant(algorithm.variant, f"there are no kernels for {product.dtype}")
         return Explanation(call, f"NumPy: there are no kernels for {product.dtype}")
-    run = _Unexecuted(device, _Memories(), element)
-    run_staged(run, (x1, x2), out, product, algorithm)
+    run = _Unexecuted(device, REHEARSAL, element)
+    a, b, *c = arrays_at(x1, x2, *([] if out is None else [out]))
+    run_product(run, product, GemmArguments(a, b, out=c[0] if c else None, algorithm=algorithm))
     return run.explanation(call, runs_on)
 
 
@@ -313,12 +303,12 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorit
     from .gemm import GemmArguments, gemm
 
     bound = as_bound(epilogue)
-    resolved, product = resolve_fused(x1, x2, out, bound, arguments)
+    resolved, product = resolve_fused(x1, x2, out, bound, arguments, EMULATOR)
     device, runs_on = _place(resolved, card, partial(resolved.work, product))
     run = _Unexecuted(device, REHEARSAL if resolved.engine.on_host else resolved.engine)
     with resolved.on_device() as (a, b):
         run_fused(run, gemm, product, GemmArguments(a, b, out=resolved.out, epilogue=bound,
-                                                    algorithm=algorithm, order="C"), ("x1", "x2"))
+                                                    algorithm=algorithm))
     first, second = resolved.memories
     shown = _described(first, second, resolved.out_memory or product)
     return run.explanation(f"matmul with an epilogue: {shown}", runs_on)
@@ -372,14 +362,13 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     if out is not None:
         check_out(array, out)
     strides = (new_memory(memory, order) if out is None else out).strides
-    planned, runs_on = _place(resolved, card, lambda: copy_work(array, strides))
-    if runs_on.startswith("NumPy;"):
+
+    def in_blocks() -> str | None:
         apart = out is None or not np.may_share_memory(array, out)
         found = method(array.shape, strides, array.strides, array.dtype) if apart else None
-        if found is not None:
-            runs_on = runs_on.replace(
-                "NumPy;", f"NumPy, in blocks, {found.threads} thread{'s' * (found.threads > 1)};", 1
-            )
+        return None if found is None else f"in blocks, {found.threads} thread{'s' * (found.threads > 1)}"
+
+    planned, runs_on = _place(resolved, card, lambda: copy_work(array, strides), in_blocks)
     return explain_copy_of(memory, resolved.out_memory, planned, runs_on, order, variant)
 
 
@@ -387,16 +376,19 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
                     order: str = "C", variant: str | None = None,
                     element: str | None = None) -> Explanation:
     """The explanation of a copy of an array that need not exist; ``element`` as for products."""
+    from .staging import arrays_at
+
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}"
                                                                  if out is None else "into out")
     if (reason := why_not_words(source.dtype)) is not None:
         refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
-    run = _Unexecuted(device, _Memories())
-    if out is None:
-        run.new_like(source, order, variant)
+    run = _Unexecuted(device, REHEARSAL)
+    a, *target = arrays_at(source, *([] if out is None else [out]))
+    if target:
+        run.copy_into(a, target[0], variant)
     else:
-        run.copy_into(source, out, variant)
+        run.new_like(a, order, variant)
     return run.explanation(call, runs_on if run.planned else "out is the array itself")
 
 
@@ -409,21 +401,23 @@ def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
     return device if isinstance(device, Info) else device_named(device)
 
 
-def _place(resolved: Resolved, card: DeviceInfo | None,
-           work: Callable[[], Work]) -> tuple[DeviceInfo, str]:
-    """The device to plan for, and who does the work."""
+def _place(resolved: Resolved, card: DeviceInfo | None, work: Callable[[], Work],
+           by_numpy: Callable[[], str | None] = lambda: None) -> tuple[DeviceInfo, str]:
+    """The device to plan for, and who does the work; ``by_numpy`` says how NumPy does it."""
     if card is not None:
         return limited(card), f"{card.name}, which was asked for"
     x = resolved.arrays[0]
     device = resolved.engine.device(x)
     if kind_of(x) == "cupy":
         return device, f"cuda:{x.data.device_id}, {device.name}"
-    if not may_move(*resolved.arrays, resolved.out):
-        return device, on_the_host(device)
-    return device, where_it_runs(work(), device.name)
+    moves = may_move(*resolved.arrays, resolved.out)
+    runs_on = where_it_runs(work(), device.name) if moves else _on_the_host(device)
+    if runs_on.startswith("NumPy;") and (words := by_numpy()) is not None:
+        runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
+    return device, runs_on
 
 
-def on_the_host(device: DeviceInfo) -> str:
+def _on_the_host(device: DeviceInfo) -> str:
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"

@@ -27,18 +27,20 @@ class Subscripts:
     extents: dict[str, int]
 
 
-def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+def _places_of_operands(arguments: Sequence[Any]) -> slice:
     if arguments and isinstance(arguments[0], str):
-        return tuple(arguments[1:])
-    return tuple(arguments[0:2 * (len(arguments) // 2):2])
+        return slice(1, None)
+    return slice(0, len(arguments) // 2 * 2, 2)
+
+
+def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(arguments[_places_of_operands(arguments)])
 
 
 def with_operands(arguments: Sequence[Any], operands: Iterable[Any]) -> tuple[Any, ...]:
-    if arguments and isinstance(arguments[0], str):
-        return arguments[0], *operands
-    rest = list(arguments)
-    rest[0:2 * (len(arguments) // 2):2] = operands
-    return tuple(rest)
+    changed = list(arguments)
+    changed[_places_of_operands(arguments)] = operands
+    return tuple(changed)
 
 
 def read(arguments: Sequence[Any], shapes: Sequence[Ints],
