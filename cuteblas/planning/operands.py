@@ -36,7 +36,6 @@ __all__ = [
     "NARROW_SPAN",
     "VECTOR_BYTES",
     "Oriented",
-    "Roles",
     "Side",
     "along_rows",
     "alpha_kind",
@@ -83,9 +82,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Roles = dict[str, Role | Argument]
-"""The memory of a kernel's tensors: that of a role, or an argument that says where in it."""
-
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 _MOST_COORDINATES = 2**31 - 256      # of a mode, before the last box
 _LINE, _LONG_ROW = 64, 256           # elements of 2 bytes; of 4 bytes, two lines and longer rows
@@ -108,7 +104,6 @@ class Side(NamedTuple):
     all batch extents, outermost first, but methods give its own modes innermost first."""
 
     operand: Operand
-    role: Role
     rows: int
     k: int
     batch: Ints
@@ -145,12 +140,12 @@ class Side(NamedTuple):
     def reading(self) -> dict[str, Any]:
         """The arguments of a kernel that reads it, by name without the side."""
         x, strides = self.operand, tuple(s for _n, s in self.modes)
-        return {"X": View(place(self.role, x.offset), x.strides, strides), "M": self.rows, "K": self.k,
+        return {"X": View(place(x.role, x.offset), x.strides, strides), "M": self.rows, "K": self.k,
                 **batch_values(self.extents[::-1])}
 
 
-def sides(p: GemmProblem, roles: tuple[Role, Role] = ("a", "b")) -> tuple[Side, Side]:
-    return (Side(p.a, roles[0], p.m, p.k, p.batch), Side(p.b, roles[1], p.n, p.k, p.batch))
+def sides(p: GemmProblem) -> tuple[Side, Side]:
+    return Side(p.a.named("a"), p.m, p.k, p.batch), Side(p.b.named("b"), p.n, p.k, p.batch)
 
 
 def of_sides(values: Iterable[Mapping[str, Any]], names: str = "AB") -> dict[str, Any]:
@@ -302,13 +297,13 @@ def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> st
 def operand_map(box: TmaBox, operand: Operand, extents: Pair, batch: Ints,
                 digits: int = 1) -> TensorMapSpec:
     """The tensor map of an operand: its planes of digits, if any, then batch modes."""
-    inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // operand.item
-    strides = [s if n > 1 or mode == box.inner_mode
-               else max(row, -(-extents[box.inner_mode] // row) * row)
-               for mode, (n, s) in enumerate(zip(extents, operand.strides, strict=True))]
-    planes = ((digits,), (operand.strides[0] // digits,)) if digits > 1 else ((), ())
-    return box.map((*extents, *planes[0], *(batch[i] for i in inner)),
-                   (*strides, *planes[1], *(operand.batch_strides[i] for i in inner)))
+    row = _TMA_ALIGNMENT // operand.item
+    far = max(1, -(-extents[box.inner_mode] // row)) * row    # where there is but one element
+    planes = [(digits, operand.strides[0] // digits)] if digits > 1 else []
+    shape, strides = zip(*zip(extents, operand.strides, strict=True), *planes,
+                         *[*zip(batch, operand.batch_strides, strict=True)][::-1], strict=True)
+    return box.map(shape, tuple(s if n > 1 or mode == box.inner_mode else far
+                                for mode, (n, s) in enumerate(zip(shape, strides, strict=True))))
 
 
 @dataclass(frozen=True)
@@ -321,17 +316,8 @@ class Oriented:
     original: GemmProblem
 
     @property
-    def roles(self) -> tuple[Role, Role]:
-        """The roles of A and B."""
-        return ("b", "a") if self.swapped else ("a", "b")
-
-    @property
     def note(self) -> str:
         return f"; computed as C^T = B A^T, so that {self.purpose}" if self.swapped else ""
-
-    @property
-    def by_name(self) -> Roles:
-        return {"A": self.roles[0], "B": self.roles[1], "C": "c"}
 
 
 def oriented(p: GemmProblem, mode: int) -> Oriented:
@@ -428,16 +414,11 @@ def of_triangle(p: GemmProblem, slices: int = 1) -> str:
         f"; the {p.triangle} triangle alone"
 
 
-def staged_view(p: GemmProblem, role: Role | Argument, columns: int) -> View:
+def staged_view(p: GemmProblem, columns: int) -> View:
     """C for ``StagedC``, with a tensor map of so many columns if one describes it."""
     if staging(p) != "tma":
-        return view(p.c, role)
-    extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
-    # a stride for modes of extent 1, where any will do
-    row = -(-p.n // _TMA_ALIGNMENT) * _TMA_ALIGNMENT
-    m, *batch = (s if n > 1 else row for n, s in zip(extents, strides, strict=True))
-    box = StagedC.box_of(p.c.dtype, columns)
-    return view(p.c, role, box.map((p.m, p.n, *extents[1:]), (m, 1, *batch)))
+        return view(p.c, "c")
+    return view(p.c, "c", operand_map(StagedC.box_of(p.c.dtype, columns), p.c, p.shape, p.batch))
 
 
 def alpha_kind(alpha: str) -> str:
@@ -446,8 +427,8 @@ def alpha_kind(alpha: str) -> str:
 
 
 def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | None = None) -> View:
-    """An operand in the memory of a role; the innermost batch mode runs fastest."""
-    memory = place(role, operand.offset)
+    """An operand, in the memory of a role unless it has one; batches are innermost first."""
+    memory = place(operand.role or role, operand.offset)
     described = None if tensor_map is None else replace(memory, tensor_map=tensor_map)
     strides = tuple((s, *(x for _n, x in outer)) if outer else s
                     for s, outer in zip(operand.strides, operand.outer, strict=True))
@@ -462,7 +443,7 @@ def batch_values(batch: Ints) -> dict[str, Ints]:
     return {"L": batch[::-1]} if batch else {}
 
 
-def gemm_values(p: GemmProblem, roles: Roles, gate: int | None = None) -> dict[str, Any]:
+def gemm_values(p: GemmProblem, gate: int | None = None) -> dict[str, Any]:
     """All that kernels take of a problem, by name; with alpha zero, no k."""
     scalars, matrices = ["alpha", "beta"], [("A", "a", p.a), ("B", "b", p.b), ("C", "c", p.c)]
     if p.fusion is not None:
@@ -472,7 +453,7 @@ def gemm_values(p: GemmProblem, roles: Roles, gate: int | None = None) -> dict[s
     m, n, k = (mode if len(mode) > 1 else mode[0] for mode in p.extents)
     return {"M": m, "N": n, "K": p.depth and k, **batch_values(p.batch), **gate_values(gate),
             **{name: Argument(role=name) for name in scalars},
-            **{name: view(x, roles.get(name, role)) for name, role, x in matrices}}
+            **{name: view(x, role) for name, role, x in matrices}}
 
 
 def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reach: int = 0,
@@ -493,9 +474,9 @@ def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reac
 
 
 def bind(generator: Callable[[Any], GeneratedKernel], config: object, p: GemmProblem, blocks: int,
-         roles: Roles | None = None, gate: int | None = None, **own: Any) -> Launch:
+         gate: int | None = None, **own: Any) -> Launch:
     """The launch of a kernel with a problem's values and its ``own``."""
-    return launch(generator, config, blocks, gemm_values(p, roles or {}, gate) | own)
+    return launch(generator, config, blocks, gemm_values(p, gate) | own)
 
 
 def launch(generator: Callable[[Any], GeneratedKernel], config: object, blocks: int,

@@ -61,8 +61,10 @@ class Operand:
         Whether elements are conjugated as they are read.
     alignment : int
         The largest power of two, at most 16 (bytes), that divides the address of the first element.
+    role : str
+        The address that a call supplies, if it is not that of the operand's place in the problem.
     offset : int
-        Bytes from the address that a call supplies to the first element.
+        Bytes from that address to the first element.
     outer : pair of tuples of (extent, stride)
         Further modes nested in the two, innermost first, where not one stride describes them.
 
@@ -77,6 +79,7 @@ class Operand:
     batch_strides: Ints = ()
     conj: bool = False
     alignment: int = 16
+    role: str = ""
     offset: int = 0
     outer: tuple[Pairs, Pairs] = ((), ())
 
@@ -84,6 +87,10 @@ class Operand:
     def item(self) -> int:
         """Bytes of an element."""
         return dtype(self.dtype).bytes
+
+    def named(self, role: str) -> Operand:
+        """The operand in the memory of a role, unless it has another one."""
+        return self if self.role else replace(self, role=role)
 
     def moved(self, nbytes: int) -> Operand:
         """The operand that begins so many bytes further."""
@@ -304,7 +311,7 @@ class GroupedProblem(_Several):
 def transposed(p: GemmProblem) -> GemmProblem:
     flipped = with_matrices(p, lambda role, x: x if role in ("a", "b")
                             else replace(x, strides=x.strides[::-1], outer=x.outer[::-1]))
-    return replace(flipped, m=p.n, n=p.m, a=p.b, b=p.a,
+    return replace(flipped, m=p.n, n=p.m, a=p.b.named("b"), b=p.a.named("a"),
                    triangle=_OTHER.get(p.triangle, p.triangle))
 
 

@@ -21,7 +21,7 @@ from .operands import (
     run_access,
     view,
 )
-from .plan import Argument, Launch, Plan, Workspace, place
+from .plan import Launch, Plan, Workspace
 from .problem import DeviceInfo, Operand, ReductionProblem, merged
 
 _THREADS = 256
@@ -86,22 +86,26 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     _check(problem)
     if 0 in (problem.i, *problem.batch):
         return Plan.nothing(problem, device)
-    p, workspace = _canonical(problem), Workspace()
-    choice, (source, *_second, target) = _choose(p, device), map(place, problem.roles)
+    first, *second, last = problem.roles
+    p, workspace = _canonical(replace(
+        problem, x=problem.x.named(first), r=problem.r.named(last),
+        y=problem.y and problem.y.named(*second))), Workspace()
+    choice = _choose(p, device)
     if choice.slices == 1:
-        launches: tuple[Launch, ...] = (_launch(p, choice, source, target),)
+        launches: tuple[Launch, ...] = (_launch(p, choice),)
     else:
         (strides, _end), outputs = compact(reversed(p.batch), p.i), p.outputs
-        sums = Operand(p.accumulator, (1, 0), (outputs, *reversed(strides)))     # (i, batch, slice)
+        sums = Operand(p.accumulator, (1, 0), (outputs, *reversed(strides)),     # (i, batch, slice)
+                       role="workspace")
         x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides))
                 for z in (p.x, p.y))
         slices = replace(p, x=x or p.x, y=y, r=sums, batch=(choice.slices, *p.batch))
         rest = _canonical(replace(p, j=choice.slices, compute=p.accumulator, y=None,
                                   x=replace(sums, strides=(1, outputs),
                                             batch_strides=sums.batch_strides[1:])))
-        parts = workspace.take(choice.slices * outputs * p.sum_bytes)
-        last = replace(_choose(rest, device), slices=1)
-        launches = _launch(slices, choice, source, parts), _launch(rest, last, parts, target)
+        workspace.take(choice.slices * outputs * p.sum_bytes)
+        adding = replace(_choose(rest, device), slices=1)
+        launches = _launch(slices, choice), _launch(rest, adding)
     what = "sum of products" if problem.y else problem.op
     reason = (
         f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
@@ -196,8 +200,7 @@ def _access(p: ReductionProblem, x: Operand, lanes: int, most: int = _MAX_VECTOR
     return access if access.unit == lanes else replace(access, unit=None)
 
 
-def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
-            target: Argument) -> Launch:
+def _launch(p: ReductionProblem, choice: ReductionChoice) -> Launch:
     """The launch of one stage; the outermost batch mode walks over slices, if any."""
     length = choice.chunk if choice.slices > 1 else p.j
     # predicates stop threads, not addresses
@@ -209,7 +212,6 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
                                x, choice.threads, choice.lanes, len(p.batch),
                                choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN, y)
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
-    views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target),
-                                                         ("Y", p.y, place("b"))) if x}
+    views = {name: view(x, x.role) for name, x in (("X", p.x), ("R", p.r), ("Y", p.y)) if x}
     return launch(reduce_modes, config, blocks, batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

@@ -79,8 +79,8 @@ def test_roles_of_what_is_transposed_are_exchanged():
     rows = GemmProblem(20, 30, 40, Operand("float32", (40, 1)), Operand("float32", (1, 30)),
                        Operand("float32", (30, 1)))
     plan = group(rows, column_major(20, 30, 40))
-    facings = [member.facing for member in plan.config.parts[0].members]
-    assert [facing.roles for facing in facings] == [("b", "a"), ("a", "b")]
+    products = [member.problem for member in plan.config.parts[0].members]
+    assert [(x.a.role or "a", x.b.role or "b") for x in products] == [("b", "a"), ("a", "b")]
     table = table_of(plan, [{"a": 16, "b": 32, "c": 48}, {"a": 64, "b": 80, "c": 96}])
     part = plan.config.parts[0]
     assert table[part.entries:part.entries + 5].tolist() == [32, 16, 48, 30, 20]
@@ -92,7 +92,7 @@ def test_a_batch_is_a_row_for_each_index():
     steps = {"a": (2400, 800), "b": (0, 1), "c": (1800, 600)}
     p = replace(p, **{name: replace(getattr(p, name), batch_strides=s)
                       for name, s in steps.items()})
-    products = [member.facing.problem for member in group(p).config.parts[0].members]
+    products = [member.problem for member in group(p).config.parts[0].members]
     assert [x.a.offset for x in products] == [3200 * i for i in range(6)]
     assert [x.b.offset for x in products] == [0, 4, 8] * 2
     assert [x.c.offset for x in products] == [2400 * i for i in range(6)]

@@ -26,7 +26,6 @@ from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
-    Roles,
     bind,
     divisors,
     fused,
@@ -35,7 +34,6 @@ from ..operands import (
     settled,
     view,
 )
-from ..plan import place
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed, with_matrices
 from .family import Choice, Family, Made, why_not_plain
 from .simt import types
@@ -350,27 +348,27 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfi
 
 
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -> Made:
-    p, config, roles = _cut(facing.problem), choice.tile, facing.by_name
+    p, config = _cut(facing.problem), choice.tile
     # The kernel knows the extents of matrices of an epilogue, and so strides where they are 1.
     known = with_matrices(p, lambda _role, x: settled(x, p.shape, units=True))
-    each = bind(gemm_batched, config, known, choice.blocks, roles, matrices=p.matrices,
-                **_views(p, config, roles))
+    each = bind(gemm_batched, config, known, choice.blocks, matrices=p.matrices,
+                **_views(p, config))
     return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: "
                 f"{choice.on(device)}{facing.note}", config)
 
 
-def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:
+def _views(p: GemmProblem, config: BatchedConfig) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
+        memory = view(operand, name.lower()).memory
         rows, columns = (stride if q in side.order else 0
                          for q, stride in enumerate(operand.strides))
         if side.packed:
-            values[name] = View(place(roles[name], operand.offset), (1,))
+            values[name] = View(memory, (1,))
         elif side.outermost or MATRICES not in side.order:
-            values[name] = view(replace(operand, strides=(rows, columns)), roles[name])
+            values[name] = view(replace(operand, strides=(rows, columns)), name.lower())
         else:
-            values[name] = View(place(roles[name], operand.offset),
-                                (rows, columns, _flat_stride(operand, p.batch) or 0))
+            values[name] = View(memory, (rows, columns, _flat_stride(operand, p.batch) or 0))
     return values
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..operands import Oriented
-from ..plan import Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import plan_reduction, reducing, why_not_reduced
 from .family import Choice, Family, Made, as_it_is
@@ -17,31 +16,29 @@ def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
     if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
         return "a dot product has K above 0, and no alpha, beta, epilogue or triangle"
-    return why_not_reduced(_reduction(p)[0])
+    return why_not_reduced(_reduction(p))
 
 
-def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
-    """The reduction along K, and the roles of X, whose elements are closer together, and Y."""
+def _reduction(p: GemmProblem) -> ReductionProblem:
+    """The reduction along K; elements of X are closer together than those of Y."""
     def scattered(x: Operand) -> tuple[bool, int]:
         steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides),
                                         strict=True) if n > 1]
         return 0 in steps, min((s for s in steps if s), default=1)
 
-    x, y, roles = (p.a, p.b, ("a", "b")) if scattered(p.a) <= scattered(p.b) else (p.b, p.a, ("b", "a"))
+    x, y = sorted((p.a.named("a"), p.b.named("b")), key=scattered)
     return ReductionProblem(1, p.k, replace(x, strides=(0, x.strides[1])),
                             replace(p.c, strides=(0, 0)), p.batch, compute=p.accumulator,
-                            y=replace(y, strides=(0, y.strides[1]))), roles
+                            y=replace(y, strides=(0, y.strides[1])))
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
-    yield Choice(None, 1, p.k, 1, reducing(_reduction(p)[0], device), "dot products")
+    yield Choice(None, 1, p.k, 1, reducing(_reduction(p), device), "dot products")
 
 
 def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
-    p, (first, second) = _reduction(facing.problem)
-    plan = plan_reduction(p, device)
-    launches = placed(plan.launches, {"a": place(first), "b": place(second)})
-    return Made(launches, plan.workspace_bytes, plan.reason, plan.config)
+    plan = plan_reduction(_reduction(facing.problem), device)
+    return Made(plan.launches, plan.workspace_bytes, plan.reason, plan.config)
 
 
 DOTS = Family("reduce", why_not_dots, _tilings, _made, as_it_is)

@@ -16,7 +16,6 @@ from ..floors import compulsory_bytes
 from ..guard import VERDICT
 from ..operands import (
     Oriented,
-    Roles,
     along_rows,
     bind,
     compact,
@@ -159,7 +158,7 @@ def _slice_of_workspace(p: GemmProblem, mode: int = 0) -> Operand:
     matrix = (p.n, 1) if mode else (1, p.m)
     rows, columns = (tuple(zip(own, compact(own, step)[0], strict=True))[1:]
                      for own, step in zip(p.extents, matrix, strict=False))
-    return Operand(p.accumulator, matrix, (slice_stride, *reversed(strides)),
+    return Operand(p.accumulator, matrix, (slice_stride, *reversed(strides)), role="workspace",
                    outer=(rows, columns))
 
 
@@ -223,14 +222,12 @@ def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
     return 4 * 64 * columns * warpgroups, 4 * warpgroups
 
 
-def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Roles], Launch],
-              roles: Roles, mode: int = 0) -> tuple[tuple[Launch, ...], int]:
+def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem], Launch],
+              mode: int = 0) -> tuple[tuple[Launch, ...], int]:
     """The launches of a product or of slices and their sum, and workspace bytes."""
-    # ``multiply`` launches a product in the memory of roles; slices are a mode of C.
     if choice.slices == 1:
-        return (multiply(p, roles),), 0
-    parts = multiply(sliced(p, choice.slices, choice.turn or choice.chunk, mode),
-                     {**roles, "C": "workspace"})
+        return (multiply(p),), 0
+    parts = multiply(sliced(p, choice.slices, choice.turn or choice.chunk, mode))
     adding = reduction(transposed(p) if mode else p, choice)
     return (parts, adding), workspace_bytes(p, choice.slices)
 
@@ -245,14 +242,13 @@ class OneKernel:
     mode: int = 0
 
     def __call__(self, facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
-        def multiply(part: GemmProblem, roles: Roles) -> Launch:
-            return bind(self.kernel, self.config(part, device, choice), part, roles=roles,
+        def multiply(part: GemmProblem) -> Launch:
+            return bind(self.kernel, self.config(part, device, choice), part,
                         gate=choice.verdict, **vars(choice), status=View(place(VERDICT)))
 
         p = facing.problem
         reason = f"{self.words(p, choice)}: {choice.on(device)}"
-        return Made(*in_slices(p, choice, multiply, facing.by_name, self.mode),
-                    reason + of_triangle(p, choice.slices) + facing.note, choice)
+        return Made(*in_slices(p, choice, multiply, self.mode), reason + of_triangle(p, choice.slices) + facing.note, choice)
 
 
 def adding_threads(slices: int) -> int:

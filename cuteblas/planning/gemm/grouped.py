@@ -21,7 +21,6 @@ from ...codegen.kernel import GeneratedKernel
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
-    Oriented,
     alpha_kind,
     gemm_span,
     gemm_values,
@@ -47,7 +46,7 @@ class Member:
     """A row of a table: a product of a problem, without batch modes, perhaps as C^T."""
 
     index: int
-    facing: Oriented
+    problem: GemmProblem
 
 
 @dataclass(frozen=True)
@@ -160,10 +159,10 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
 
 def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
     """What a row takes; alpha and beta may be numbers that the problem knows."""
-    p = member.facing.problem
+    p = member.problem
     kinds = {"alpha": p.alpha, "beta": p.beta}
     numbers = {name: _NUMBERS[kind] for name, kind in kinds.items() if kind in _NUMBERS}
-    values = gemm_values(p, member.facing.by_name) | numbers
+    values = gemm_values(p) | numbers
     return {name: value for name, value in values.items() if name in kernel.row_signature}
 
 
@@ -177,8 +176,8 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
             raise ValueError(f"problem {index}: {refusal}")
         for row in _rows(p):
             family = _family(row, device)
-            facing = family.facing(row)
-            groups.setdefault(_key(family, facing.problem), []).append(Member(index, facing))
+            p = family.facing(row).problem
+            groups.setdefault(_key(family, p), []).append(Member(index, p))
     parts: list[Part] = []
     for (family, *_types), members in groups.items():
         parts.append(_part(family, tuple(members), device, parts[-1].end if parts else 0))
@@ -287,7 +286,7 @@ def _choice(family: Family, p: GemmProblem, device: DeviceInfo) -> Choice:
 
 
 def _part(family: Family, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
-    problems = [member.facing.problem for member in members]
+    problems = [member.problem for member in members]
     meet, made = _meet(problems), family.made
     assert isinstance(made, OneKernel)
     choice = _choice(family, meet, device)

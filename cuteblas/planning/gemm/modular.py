@@ -312,14 +312,14 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
 def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
     p, workspace = facing.problem, Workspace()
     workspace.take(STATE_BYTES)
-    a, b = (_Surveyed.within(workspace, side) for side in sides(p, facing.roles))
+    a, b = (_Surveyed.within(workspace, side) for side in sides(p))
     records = workspace.take(4 * RECORD.size * (a.row_blocks + b.row_blocks))
     launches, configs = [*_survey((a, b), records)], []
     if (cut := _cut(p, aligned(workspace.nbytes), device)) is None:
         raise NoRoom(device)
     for block, there, first in cut.by_rows(p, workspace, partial(_Memory.of_a, workspace)):
         part, (matrix, row, column) = block.problem, block.start
-        memory, (of_a, of_b) = _Memory.beside(there, part, workspace), sides(part, facing.roles)
+        memory, (of_a, of_b) = _Memory.beside(there, part, workspace), sides(part)
         rows = [_Rows(a, of_a, row, there)] * first
         if not p.triangle:
             rows.append(_Rows(b, of_b, column, memory.b))

@@ -21,7 +21,6 @@ from ..floors import compulsory_bytes
 from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
     Oriented,
-    Roles,
     bind,
     gemm_span,
     majorness,
@@ -120,17 +119,17 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[int]) -> Made:
     p, configs = facing.problem, list[SkinnyConfig]()
 
-    def multiply(part: GemmProblem, roles: Roles) -> Launch:
+    def multiply(part: GemmProblem) -> Launch:
         part = replace(part, a=p.a, b=p.b)               # slices are steps of a block
         config = _config(p, part, choice)
         configs.append(config)
-        maps: dict[str, Any] = {name: view(x, roles[name], operand_map(box, x, extents, p.batch))
+        maps: dict[str, Any] = {name: view(x, name.lower(), operand_map(box, x, extents, p.batch))
                 for name, box, (x, extents), tma in zip("AB", config.boxes, p.inputs, config.tma,
                                                         strict=True) if tma}
-        return bind(gemm_skinny, config, part, choice.blocks, roles, chunk=choice.chunk,
+        return bind(gemm_skinny, config, part, choice.blocks, chunk=choice.chunk,
                     status=View(place(VERDICT)), **maps)
 
-    primary, nbytes = in_slices(p, choice, multiply, facing.by_name)
+    primary, nbytes = in_slices(p, choice, multiply)
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(p), strict=True))
     fallback = outside("elements")

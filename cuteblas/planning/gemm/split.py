@@ -39,7 +39,7 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_types,
 )
-from ..plan import Launch, Role, Workspace, least, place
+from ..plan import Launch, Workspace, least, place
 from ..problem import DeviceInfo, GemmProblem, transposed
 from .blocks import MOST_BLOCKS, Blocks
 from .family import Choice, Family, Made, divided_bytes
@@ -110,7 +110,7 @@ def _facing(p: GemmProblem) -> Oriented:
 def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
     """What computes a product in the format that a caller names."""
     p, form = facing.problem, FORMATS[facing.original.precision]
-    splitting = _Splitting(form, device, facing.roles)
+    splitting = _Splitting(form, device)
     cut = splitting.cut(p, _room(p))
     blocks, config = splitting.in_blocks(p, cut, choice)
     launches = tuple(chain.from_iterable(blocks))
@@ -128,7 +128,7 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
     room = _room(p) - _VERDICT_BYTES
     third = _tiling(p, device, broad).work.seconds(device) \
         + device.seconds(launches=_THIRD) < SIMT.seconds(facing.original, device)
-    splitting = _Splitting(_NARROW, device, facing.roles, fallback=NEXT if third else NATIVE)
+    splitting = _Splitting(_NARROW, device, fallback=NEXT if third else NATIVE)
     again = replace(splitting, form=broad, fallback=None, gate=NEXT)
     cut = splitting.cut(p, room)
     primary, config = splitting.in_blocks(p, cut, choice)
@@ -210,7 +210,6 @@ class _Splitting:
 
     form: SplitFormat
     device: DeviceInfo
-    roles: tuple[Role, Role] = ("a", "b")
     workspace: Workspace = field(default_factory=Workspace)
     fallback: int | None = None
     gate: int | None = None
@@ -237,7 +236,7 @@ class _Splitting:
         return found, configs[0]
 
     def _planes(self, side: int, p: GemmProblem) -> Planes:
-        return Planes.within(self.workspace, self.form, sides(p, self.roles)[side],
+        return Planes.within(self.workspace, self.form, sides(p)[side],
                              readings_of(p, self.device).operands[side])
 
     def _beside(self, p: GemmProblem, a: Planes, tiling: Tiling) -> tuple[Planes, dict[str, Any]]:
@@ -259,7 +258,7 @@ class _Splitting:
             format=self.form.name, columns=columns, stages=STAGES[self.form.name, groups, columns],
             k_major_a=a.config.k_major, k_major_b=b.config.k_major, fallback=self.fallback,
             gate=self.gate, staged=staging(p), groups=groups, divided=tiling.divided > 0)
-        values: dict[str, Any] = {"C": staged_view(p, "c", config.tile[1]),
+        values: dict[str, Any] = {"C": staged_view(p, config.tile[1]),
                                   "status": place(VERDICT), "divided": tiling.divided}
         for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
             values |= planes.multiplied(name, box)

@@ -36,7 +36,7 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_staged,
 )
-from ..plan import Argument, Launch, Plan, Workspace, least, place
+from ..plan import Launch, Plan, Workspace, least
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair
 from .family import (
     MIN_SLICE,
@@ -272,12 +272,12 @@ def _numbers(p: GemmProblem) -> str:
 def _made(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
     p, workspace = facing.original, Workspace()
     if choice.slices == 1:
-        return _product(facing, device, choice, place("c"), workspace)
+        return _product(facing, device, choice, workspace)
     each = oriented(replace(sliced(p, choice.slices, choice.chunk), k=choice.chunk), 1)
     tiling = least((_tiling(each.problem, device, tile)
                     for tile in _tiles(each.problem, device)), device)
-    output = workspace.take(workspace_bytes(p, choice.slices))
-    made = _product(each, device, tiling, output, workspace)
+    workspace.take(workspace_bytes(p, choice.slices))
+    made = _product(each, device, tiling, workspace)
     return made._replace(launches=(*made.launches, reduction(p, choice)),
                          reason=f"{made.reason};{choice.in_slices.removeprefix(',')}")
 
@@ -293,7 +293,7 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
     return WGMMA.plan(problem, device, choice)
 
 
-def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], output: Argument,
+def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile],
              workspace: Workspace) -> Made:
     p, tile = facing.problem, choice.tile
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
@@ -309,9 +309,9 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile], ou
     config = replace(config, clipped=_clipped(p, config), stages=tile.stages)
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster
     blocks = min(clusters, most) * tile.cluster
-    values: dict[str, Any] = {"C": staged_view(p, output, config.columns)}
-    for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
-        values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
+    values: dict[str, Any] = {"C": staged_view(p, config.columns)}
+    for name, box, x in zip("AB", config.boxes, p.inputs, strict=True):
+        values[name] = view(x[0], name.lower(), operand_map(box, *x, p.batch, p.digits))
     before, divided = list[Launch](), ""
     if choice.divided:
         blocks, shared = most, divided_bytes(tile.groups, tile.columns, device)

@@ -21,11 +21,11 @@ from ..gemm.packing import packed
 from ..gemm.simt import choice_of, config_of
 from ..operands import (
     NARROW_SPAN,
-    Roles,
     alpha_kind,
     bind,
     gemm_span,
     oriented,
+    sides,
     tiles_of_c,
     unit_mode,
 )
@@ -111,7 +111,7 @@ def _check_divided(name: str, extents: Ints, by: Ints, what: str) -> None:
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
           device: DeviceInfo) -> Plan:
     facing = oriented(problem, 0)
-    p, roles = facing.problem, facing.by_name
+    p = facing.problem
     by = *policy.block, policy.depth
     if aligned:
         _check_divided(name, (problem.m, problem.n, p.depth), by, f"tile {'x'.join(map(str, by))}")
@@ -125,36 +125,35 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
     workspace, copies, words = Workspace(), dict[str, Plan](), p.a.dtype == "int8"
     if words:
         tile = replace(tile, k=tile.k // _PACKED)
-        p, copies = _in_words(p, roles, workspace, device, name)
+        p, copies = _in_words(p, workspace, device, name)
         reason += f"; dp4a on words of {_PACKED} along K"
         if copies:
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
     choice = choice_of(p, tile, 1, device)
     choice = replace(choice, tile=tile, blocks=blocks)
     config = replace(config_of(p, device, choice), aligned=aligned)
-    product = bind(gemm_simt, config, p, blocks, roles, chunk=choice.chunk)
+    product = bind(gemm_simt, config, p, blocks, chunk=choice.chunk)
     launches = *(each for plan in copies.values() for each in plan.launches), product
     return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
                 reason + facing.note,
                 choice.work.seconds(device) + sum(plan.seconds or 0.0 for plan in copies.values()))
 
 
-def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: DeviceInfo,
-              name: str) -> tuple[GemmProblem, dict[str, Plan]]:
+def _in_words(p: GemmProblem, workspace: Workspace, device: DeviceInfo, name: str) -> tuple[GemmProblem, dict[str, Plan]]:
     """A product of int8 as one of words of 4 along K, and what rearranges operands for it."""
     if p.c.dtype != "int32":
         raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
     if p.k % _PACKED:
         raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
     copies, words = dict[str, Plan](), []
-    for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
+    for side in sides(p):
+        operand, rows = side.operand, side.rows
         others = operand.strides[0] if rows > 1 else 0, *operand.batch_strides
         if operand.strides[1] != 1 or operand.alignment % _PACKED or any(s % _PACKED for s in others):
             found = packed(operand, (rows, p.k), p.batch, 1, p.k)
-            source, operand = roles[pointer], found.operand
-            roles[pointer] = there = workspace.take(found.nbytes)
-            copies[pointer] = plan_copy(found.problem, device).within(Workspace(), src=source,
-                                                                      dst=there)
+            there, copy = workspace.take(found.nbytes), plan_copy(found.problem, device)
+            copies[operand.role.upper()] = copy.within(Workspace(), src=operand.role, dst=there)
+            operand = replace(found.operand, role="workspace", offset=there.offset)
         words.append(replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
                              batch_strides=tuple(s // _PACKED for s in operand.batch_strides)))
     return replace(p, k=p.k // _PACKED, a=words[0], b=words[1]), copies
@@ -217,7 +216,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     products = prod(shape.block[:2]) * p.k * parts_of(accumulator)**2      # real ones, of a block
     blocks = -(-prod(grid) // device.multiprocessors) + _RAMP
     return Plan(problem, device, "gemm_tutorial", config,
-                (replace(bind(gemm_tutorial, config, p, 1, facing.by_name), grid=grid),),
+                (replace(bind(gemm_tutorial, config, p, 1), grid=grid),),
                 reason=reason, seconds=products / (rate * device.clock_hz) * blocks
                 + device.seconds(launches=1))
 
