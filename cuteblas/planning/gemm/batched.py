@@ -105,6 +105,7 @@ class _Matrices:
         modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True))
                  if n > 1 and s}
         step = _flat_stride(operand, p.batch)
+        self.even = step is not None
         if step:
             modes[MATRICES] = self.count, step
         order = sorted(modes, key=lambda q: (abs(modes[q][1]), q == MATRICES))
@@ -140,7 +141,8 @@ class _Matrices:
             step += pads[min(i, 2) - 1] if i else 0
             held[q] = step
             step *= box[q]
-        side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), box, operand.conj)
+        side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), box, operand.conj,
+                           self.even)
         joined = side.joined
         if not joined:
             return side
@@ -301,7 +303,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
         if MATRICES in side.order[:side.joined]:
             multiple = max(multiple, side.width // gcd(side.width, side.matrix)
                            if side.outermost else side.width)
-    needed = p.fusion is not None or any(x.outermost and not x.packed for x in sides)
+    needed = p.fusion is not None or not all(x.even for x in sides)
     # Elements are counted, even those that several matrices share.
     spans = gemm_span(p), *(prod(x.extents) * p.matrices for x in all_three)
     config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (*p.shape, p.k), tile,
@@ -360,15 +362,11 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -
 def _views(p: GemmProblem, config: BatchedConfig) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
-        memory = view(operand, name.lower()).memory
         rows, columns = (stride if q in side.order else 0
                          for q, stride in enumerate(operand.strides))
-        if side.packed:
-            values[name] = View(memory, (1,))
-        elif side.outermost or MATRICES not in side.order:
-            values[name] = view(replace(operand, strides=(rows, columns)), name.lower())
-        else:
-            values[name] = View(memory, (rows, columns, _flat_stride(operand, p.batch) or 0))
+        x = view(replace(operand, strides=(rows, columns)), name.lower())
+        step = _flat_stride(operand, p.batch)
+        values[name] = x if step is None else replace(x, strides=(*x.strides, step))
     return values
 
 
