@@ -42,7 +42,6 @@ from ...layout import (
     logical_divide,
     make_identity_tensor,
     make_layout,
-    make_tensor,
     select,
     size,
     upcast,
@@ -229,11 +228,11 @@ class _Operand:
 
     def part_of(self, tensor: Tensor, joined: int = 0) -> Tensor:
         """This part of a tensor (row, column, matrix) in memory, as (width, vector)."""
-        if isinstance(tensor.shape[MATRICES], tuple) and not self.side.inside:   # batch modes
-            first = self._first * (self.side.matrix // self.side.width)
-            return domain_offset((0, first), self.vectors_of(tensor, joined))
-        here = local_tile(domain_offset((0, 0, self._first), tensor), self.side.box, (0, 0, 0))
-        return self.vectors_of(here, joined)
+        if self.side.inside or joined == len(self.side.order):
+            here = domain_offset((0, 0, self._first), tensor)
+            return self.vectors_of(local_tile(here, self.side.box, (0, 0, 0)), joined)
+        first = self._first * (self.side.matrix // self.side.width)
+        return domain_offset((0, first), self.vectors_of(tensor, joined))
 
     @property
     def memory(self) -> Tensor:

@@ -17,7 +17,7 @@ from ..floors import multiply_adds_per_clock
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
-    Oriented,
+    Facing,
     gemm_span,
     oriented,
     run_access,
@@ -339,12 +339,11 @@ def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
                                                                       * tile.stage_bytes) + 1))
 
 
-def facing_rows(problem: GemmProblem) -> Oriented:
+def facing_rows(problem: GemmProblem) -> Facing:
     """The problem whose C is written along its rows: threads hold pairs of C along N."""
-    facing = oriented(problem, 1)
-    p = facing.problem
+    p, note = oriented(problem, 1)
     a, b = p.map_inputs(partial(settled, units=True))
-    return replace(facing, problem=replace(p, a=a, b=b))
+    return replace(p, a=a, b=b), note
 
 
 def _words(p: GemmProblem, choice: Choice[MmaTile]) -> str:
