@@ -168,13 +168,13 @@ def most_workspace(device: DeviceInfo) -> int:
                                                                   device.workspace_limit)
 
 
-def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
-    """Into how many slices K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
+def depths_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
+    """All of K, and how deep 2, 3, 4, 6, 8, 12 ... slices of it are, for full waves."""
     most = min(p.depth // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
-    yield 1
+    yield p.depth
     count, after = 2, 3
     while count <= most:
-        yield count
+        yield -(-p.depth // count // 16) * 16
         count, after = after, 2 * count
 
 

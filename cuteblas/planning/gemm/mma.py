@@ -34,8 +34,8 @@ from .family import (
     OneKernel,
     adding_threads,
     counted_blocks,
+    depths_of_slices,
     is_divided,
-    numbers_of_slices,
     steps_of_slices,
 )
 
@@ -247,10 +247,10 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, *,
                 yield _choice(p, tile, chunk, device, thin=True)
     if atom.splits:
         return
-    numbers = list(numbers_of_slices(p, device))
+    depths = list(depths_of_slices(p, device))
     for tile in map(fitted, mma_tiles(atom, device)):
-        for split_k in numbers:
-            yield _choice(p, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k, device)
+        for chunk in depths:
+            yield _choice(p, tile, chunk, device)
 
 
 def _covered(p: GemmProblem) -> tuple[bool, bool]:

@@ -128,7 +128,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
         reason += f"; dp4a on words of {_PACKED} along K"
         if copies:
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
-    choice = choice_of(p, tile, 1, device)
+    choice = choice_of(p, tile, p.depth, device)
     choice = replace(choice, tile=tile, blocks=blocks)
     config = replace(config_of(p, device, choice), aligned=aligned)
     product = bind(gemm_simt, config, p, blocks, chunk=choice.chunk)
