@@ -26,7 +26,6 @@ QUICK = {
     "planning": ["tests/planning/"],
     "kernels": [
         "tests/kernels/test_products.py",
-        "tests/kernels/test_gemm_wgmma.py::test_every_order_of_a_b_and_c",
         "tests/kernels/test_gemm_mma.py::test_types",
         "tests/kernels/test_permute.py::test_three_modes"
     ],

@@ -167,8 +167,8 @@ def _specified(name: str) -> Any:
             raise
         hint = f". Try using {name[:-3]!r} instead of {name!r} as the module name."
         raise _NoProgram(
-            f"Error while finding module specification for {name!r} ({type(error).__name__}: {error})"
-            f"{hint if name.endswith('.py') else ''}"
+            f"Error while finding module specification for {name!r} ({type(error).__name__}: "
+            f"{error}){hint if name.endswith('.py') else ''}"
         ) from None
     if spec is None:
         raise _NoProgram(f"No module named {name}")

@@ -298,27 +298,24 @@ def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", 
         name = f"{mode.upper() if any(mode in t.modes for t in tensors) else mode}{suffix}"
         multiple = max([multiples.get(mode, 1), *(t.along(mode) for t in tensors)])
         known.extents[mode + suffix] = of_mode(name, mode, Part(name, multiple=multiple), 0)
-    def stride(t: TensorParam, at: int, extent: str) -> Nested:
-        mode, given = t.modes[at], t.known_strides[at]
-        if isinstance(given, str):
-            return known.extents[given + suffix]
-        return of_mode(f"d{t.name}_{mode}", mode, Part(t.name, "stride", at, None, t.width, extent),
-                       t.lowest, given)
+    def extent_of(mode: str) -> str:
+        return f"{mode.upper()}{suffix}" if mode + suffix in known.extents else ""
 
-    strides: dict[str, tuple[Nested, ...]] = {}
-    for t in tensors:
-        extents = tuple(f"{mode.upper()}{suffix}" if mode + suffix in known.extents else ""
-                        for mode in t.modes)
-        known.tensors[t.name] = replace(t, extents=extents)
-        strides[t.name] = tuple(stride(t, at, extent)
-                                for at, extent in enumerate(extents)) if t.addressed else ()
+    def stride(t: TensorParam, at: int, mode: str) -> Nested:
+        if isinstance(given := t.known_strides[at], str):
+            return known.extents[given + suffix]
+        return of_mode(f"d{t.name}_{mode}", mode,
+                       Part(t.name, "stride", at, None, t.width, extent_of(mode)), t.lowest, given)
+
+    strides = {t.name: tuple(stride(t, at, mode) for at, mode in enumerate(t.modes))
+               if t.addressed else () for t in tensors}
     if suffix not in known.batch:
         known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", leaf=i), 0)
                                     for i in range(batch))
     found: list[GlobalTensor] = []
     for t in tensors:
         present = (t.batch,) * len(known.batch[suffix]) if isinstance(t.batch, bool) else t.batch
-        known.tensors[t.name] = replace(known.tensors[t.name], batch=present)
+        known.tensors[t.name] = replace(t, extents=tuple(map(extent_of, t.modes)), batch=present)
         steps = tuple(integer(f"d{t.name}_l{i}", Part(t.name, "batch", 0, i, t.width, f"L{suffix}"),
                               t.lowest) if has else 0
                       for i, has in enumerate(present)) if t.addressed else ()

@@ -154,7 +154,6 @@ class Cuda:
 
     on_host = moves = False
     runs = True
-    library = cupy
     out_of_memory = cupy.cuda.memory.OutOfMemoryError
 
     def memory(self, x: Any) -> Memory:

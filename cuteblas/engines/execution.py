@@ -69,9 +69,12 @@ class Execution:
         """A view from the first element of ``x``, with strides in bytes."""
         return self.derived(self.engine.view(x, shape, strides), x)
 
-    def staged(self, x: Any, stage: Staged) -> Any:
+    def staged(self, x: Any, stage: Staged, name: str = "") -> Any:
+        """The array, or its copy, which is counted if it has a name."""
         if stage.reason is None:
             return x
+        if name:
+            self.count("copies", f"{name}: {stage.reason}")
         copy = self.empty(stage.memory)
         self.assign(copy, x)
         return copy

@@ -37,14 +37,12 @@ _WIDER = {np.dtype(np.float32): np.dtype(np.float64),
 
 @dataclass(frozen=True)
 class _Factor:
-    """A tensor with a stride in bytes for each index whose extent is not 1; ``given`` if it is the
-    memory of an operand, not of a copy or of an intermediate result."""
+    """A tensor with a stride in bytes for each index whose extent is not 1."""
 
     array: Any
     memory: Memory
     strides: Mapping[str, int]
     conj: bool = False
-    given: bool = False
 
     @property
     def indices(self) -> KeysView[str]:
@@ -102,13 +100,12 @@ class _Evaluation:
 
     # -- tensors -----------------------------------------------------------------------------------
     def factor(self, x: Any, term: Term) -> _Factor:
-        staged = readable(self.run.memory(x), self.dtype)
-        if staged.reason is not None:
-            self.run.count("copies", f"operand: {staged.reason}")
-            x = self.run.staged(x, staged)
+        x = self.run.staged(x, readable(self.run.memory(x), self.dtype), "operand")
+        return self.tensor(x, term.axes, term.conj and self.dtype.kind == "c")
+
+    def tensor(self, x: Any, axes: Sequence[str], conj: bool = False) -> _Factor:
         memory = self.run.memory(x)
-        return _Factor(x, memory, self.strides(memory, term.axes),
-                       term.conj and self.dtype.kind == "c", staged.reason is None)
+        return _Factor(x, memory, self.strides(memory, axes), conj)
 
     def strides(self, memory: Memory, axes: Sequence[str]) -> dict[str, int]:
         """The stride of every index; an index on several axes moves along all of them."""
@@ -145,9 +142,8 @@ class _Evaluation:
 
     def new(self, indices: Sequence[str], dtype: np.dtype) -> _Factor:
         shape = tuple(self.extents[c] for c in indices)
-        new = self.run.empty(Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype))
-        memory = self.run.memory(new)
-        return _Factor(new, memory, dict(zip(indices, memory.strides, strict=True)))
+        strides = contiguous_strides(shape, dtype.itemsize)
+        return self.tensor(self.run.empty(Memory(shape, strides, dtype)), indices)
 
     def written(self, expression: Expression, factors: Sequence[_Factor], out: Any) -> Any:
         shape, strides = expression.shape, expression.strides
@@ -157,13 +153,12 @@ class _Evaluation:
         if out is not None:
             memory = self.run.memory(out)
             reason = "has more elements than the result" if memory.shape != shape else writable(
-                memory, [Staged(x.memory) for x in factors if x.given], self.dtype).reason
+                memory, [Staged(x.memory) for x in factors], self.dtype).reason
         if reason is not None:
             self.run.count("copies", f"out: {reason}")
             strides = contiguous_strides(shape, self.dtype.itemsize)
         new = self.run.empty(Memory(shape, strides, self.dtype)) if out is None or reason else out
-        memory = self.run.memory(new)
-        self.multiply(factors, _Factor(new, memory, self.strides(memory, expression.axes)))
+        self.multiply(factors, self.tensor(new, expression.axes))
         if reason is not None:
             self.run.assign(out, new)
         return new if out is None else out
@@ -364,8 +359,8 @@ class _Evaluation:
             tuple((size[i], a.get(i, 0), b.get(i, 0)) for i in {**a, **b} if i not in c),
             **stored,
             batch=tuple((size[i], a[i], b[i], c[i]) for i in c if i in a and i in b),
-            same=self.of_two and first.given and second.given
-            and first.memory.address == second.memory.address != 0, **self.algorithm._asdict())
+            same=self.of_two and first.memory.address == second.memory.address != 0,
+            **self.algorithm._asdict())
         self.run.run(problem, {"a": first.array, "b": second.array, "c": target.array})
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call
-from ..engines.memory import Memory, new_memory, overlaps_itself, without_imaginary_part
+from ..engines.memory import Memory, new_memory, overlaps_itself
 from ..engines.placement import copy_work, offload, stays
 from ..engines.replay.registry import replays
 from ..engines.reuse import empty_array
@@ -78,13 +78,19 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
         return _into(a, out, variant)
     asked = NumpyCall("copy", np.copy, (a,), None, {"order": order, "subok": subok},
                       Algorithm(variant=variant), COPY)
+    unchanged = subok and kind_of(a) in ("subclass", "foreign")
+    return _by_kernels(asked, lambda resolved: _arranged(
+        "copy", resolved, checked_order(order), variant, partial(copy, a, order, subok)),
+        f"subok=True keeps the subclass {type(a).__name__}" if unchanged else None)
+
+
+def _by_kernels(asked: NumpyCall, move: Callable[[Resolved], Any], reason: str | None = None) -> Any:
+    """A copy of words, or NumPy's for a reason."""
     resolved = resolve(asked)
     if not isinstance(resolved, str):
-        layout = checked_order(order)
-        unchanged = subok and kind_of(a) in ("subclass", "foreign")
-        reason = f"subok=True keeps the subclass {type(a).__name__}" if unchanged else why_not_words(resolved.memories[0].dtype)
+        reason = reason or why_not_words(resolved.memories[0].dtype)
         if reason is None:
-            return _arranged("copy", resolved, layout, variant, partial(copy, a, order, subok))
+            return move(resolved)
         resolved = route_of(reason)
     return delegate(asked, resolved)
 
@@ -106,20 +112,18 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
         return out
     asked = NumpyCall("copy", _copy_into_by_numpy, (a,), out,
                       algorithm=Algorithm(variant=variant), rules=COPY)
-    resolved = resolve(asked)
-    if not isinstance(resolved, str):
+
+    def move(resolved: Resolved) -> Any:
         array, = resolved.arrays
         _check_target(array, out)
-        reason = why_not_words(array.dtype)
-        if reason is None and resolved.engine.moves:
+        if resolved.engine.moves:
             return _offloaded("copy", array, out, variant, partial(_into, a, out, variant))
-        if reason is None:
-            with resolved.running("copy") as (run, _arrays):
-                run.copy_into(array, out, variant)
-                run.record(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
-            return out
-        resolved = route_of(reason)
-    return delegate(asked, resolved)
+        with resolved.running("copy") as (run, _arrays):
+            run.copy_into(array, out, variant)
+            run.record(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
+        return out
+
+    return _by_kernels(asked, move)
 
 
 def _check_target(a: Any, out: Any) -> None:
@@ -288,24 +292,22 @@ def _contiguous(call: Any, order: str, a: Any, dtype: Any, variant: str | None,
         return result
     asked = NumpyCall(function, call, (a,), None, {"dtype": dtype}, Algorithm(variant=variant),
                       COPY)
-    resolved = resolve(asked)
-    if not isinstance(resolved, str):
-        (array,), on_host = resolved.arrays, resolved.engine.on_host
-        reason = why_not_words(array.dtype)
+
+    def move(resolved: Resolved) -> Any:
+        array, = resolved.arrays
         if dtype is not None and (target := np.dtype(dtype)) != array.dtype:
-            reason = f"changes {array.dtype} to {target}"
-        if reason is None:
-            if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
-                return _arranged(function, resolved, order, variant,
-                                 partial(_contiguous, call, order, a, dtype, variant))
-            _ITSELF[function]()
-            return call(a) if on_host else a if a.ndim else a.reshape(1)
-        resolved = route_of(reason)
-    return delegate(asked, resolved)
+            return delegate(asked, route_of(f"changes {array.dtype} to {target}"))
+        if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
+            return _arranged(function, resolved, order, variant,
+                             partial(_contiguous, call, order, a, dtype, variant))
+        _ITSELF[function]()
+        return call(a) if resolved.engine.on_host else a if a.ndim else a.reshape(1)
+
+    return _by_kernels(asked, move)
 
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:
-    """A new array of another type on a GPU, by CuPy where that keeps the elements."""
+    """A new array of another type on a GPU."""
     from .._dtypes import element_of
 
     head = function, order, "cast", dtype.char
@@ -320,17 +322,12 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
     refuse_variant(variant, reason)
     np.zeros(1, a.dtype).astype(dtype)                  # warns
     from ..engines.cuda import CUDA
-    from ..engines.elementwise import cast_by_kernels
     from ..engines.execution import Execution
 
     if not all(element_of(x) is not None and x.isnative for x in (a.dtype, dtype)):
         raise TypeError(f"{function} has no kernel on the GPU that converts {a.dtype} to {dtype}")
     with CUDA.on_device_of(a):
         run = Execution(function, CUDA)
-        if not cast_by_kernels(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
-            run.count("calls", f"delegated to CuPy: {reason}")
-            return getattr(CUDA.library, function)(without_imaginary_part(run.aligned(a), dtype),
-                                                   dtype)
         source = a if a.ndim else run.derived(a.reshape(1), a)
         new = run.empty(new_memory(replace(run.memory(source), dtype=dtype), order))
         run.assign(new, source)

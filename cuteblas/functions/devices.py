@@ -226,10 +226,9 @@ def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     from ..engines.tuning import plan_for
     from ..planning.floors import floor_of
-    from .staging import stage
+    from .staging import problem_of
 
-    product = resolve_product(first, second)
-    problem = stage(first, second, None, product, Algorithm(precision)).problem
+    problem = problem_of(first, second, Algorithm(precision))
     plan = plan_for(problem, device)
     return plan.seconds or floor_of(problem, plan.family, device).seconds
 

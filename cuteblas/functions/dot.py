@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from ..engines.dispatch import kind_of, own_call
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
@@ -64,7 +67,8 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None,
     >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    if type(a) is _NDARRAY and precision is variant is None and (result := at_once("dot", np.dot, a, b, out)) is not None:
+    if type(a) is _NDARRAY and precision is variant is None \
+            and (result := at_once("dot", np.dot, a, b, out, settle=settle_dot)) is not None:
         return result
     return dot_for("dot", a, b, out, checked_algorithm(precision, variant))
 
@@ -108,7 +112,8 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None,
     >>> cuteblas.inner(np.ones((2, 3)), np.ones((4, 3))).shape
     (2, 4)
     """
-    if type(a) is _NDARRAY and precision is variant is None and (result := at_once("inner", np.inner, a, b)) is not None:
+    if type(a) is _NDARRAY and precision is variant is None \
+            and (result := at_once("inner", np.inner, a, b, settle=_settle_inner)) is not None:
         return result
     return answer("inner", np.inner, _settle_inner, checked_algorithm(precision, variant),
                   *_typed(a, b))
@@ -224,7 +229,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     if devices is not None:
         return _tensordot_over(a, b, axes, devices, checked_precision(precision), variant)
     if type(a) is _NDARRAY and precision is variant is None \
-            and (result := at_once("tensordot", np.tensordot, a, b, None, {"axes": axes})) is not None:
+            and (result := at_once("tensordot", np.tensordot, a, b, None, {"axes": axes},
+                                   settle_tensordot)) is not None:
         return result
     return answer("tensordot", np.tensordot, settle_tensordot,
                   checked_algorithm(precision, variant), a, b, axes=axes)
@@ -382,18 +388,13 @@ def settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression |
         axes_a, axes_b = axes
     except TypeError:
         axes_a, axes_b = range(-axes, 0), range(axes)
-    axes_a, axes_b = ([named] if not np.iterable(named) else list(named)
-                      for named in (axes_a, axes_b))
-    if any(isinstance(i, bool) for i in (*axes_a, *axes_b)):
+    named = [[*x] if np.iterable(x) else [x] for x in (axes_a, axes_b)]
+    if len(named[0]) != len(named[1]) or any(isinstance(i, bool) for i in chain(*named)):
         return None
-    try:
-        axes_a, axes_b = ([range(len(x.shape))[i] for i in named]
-                          for x, named in ((a, axes_a), (b, axes_b)))
-    except (IndexError, TypeError):
-        return None
-    if len(axes_a) != len(axes_b) or len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b):
-        return None
-    return _matched(a, b, axes_a, axes_b, np.dot, scalar=False)
+    with suppress(TypeError, ValueError):
+        axes_a, axes_b = map(normalize_axis_tuple, named, (len(a.shape), len(b.shape)))
+        return _matched(a, b, axes_a, axes_b, np.dot, scalar=False)
+    return None
 
 
 def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:

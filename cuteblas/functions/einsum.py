@@ -16,6 +16,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
+from ..engines.replay.recording import store
 from ..engines.replay.registry import replays
 from .algorithms import (
     AS_PLANNED,
@@ -279,8 +280,7 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
 # -- NumPy arrays by NumPy -------------------------------------------------------------------------
 _programs: dict[Any, Func] = {}
 """Functions of the operands and ``out``, by all of a call that decides what it does."""
-_MOST_PROGRAMS = 4096
-_small: set[tuple[Any, ...]] = set()
+_small: dict[tuple[Any, ...], bool] = {}
 """Subscripts and shapes of pairs with few products, which NumPy's plain loop computes."""
 
 
@@ -311,10 +311,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     program = _programs.get(key)
     if program is None:
         program = _program(text, arrays, optimize, out, arguments)
-        if None not in how:
-            if len(_programs) >= _MOST_PROGRAMS:
-                _programs.clear()
-            _programs[key] = program
+        store(_programs, None if None in how else key, program)
     return program(*arrays, out=out)
 
 
@@ -353,39 +350,34 @@ def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.nda
     """How a call on NumPy arrays runs: in pairs, by the plain loop, or by ``numpy.einsum``."""
     operands = text, *arrays
     by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
-    loop = partial(np.einsum, text, **arguments)                # over all indices
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories],
                       None if out_memory is None else out_memory.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(x.dtype.char in _NUMBERS for x in arrays):
         return by_numpy
-    ours = _is_default(optimize)
-    products = prod(subscripts.extents.values())
-    may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
-    # nothing is summed
-    once = all(n < 2 or c in subscripts.result for c, n in subscripts.extents.items())
-    loops = may_loop and (products <= SMALL or len(arrays) < 2)
-    if loops and (once or (arguments.get("dtype") is None
-                           and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
-        if len(arrays) == 2 and out is None and not arguments and len(_small) < _MOST_PROGRAMS:
-            _small.add((text, *[x.shape for x in arrays]))
-        return loop
+    count, products = len(arrays), prod(subscripts.extents.values())
+    may_loop = _is_default(optimize) and count < _MOST_OPERANDS
+    loops = may_loop and (products <= SMALL or count < 2)
     settled = _settled(operands, optimize, subscripts, memories, out_memory, arguments)
-    dtype = settled.dtype
-    half = not once and "e" in (dtype.char, None if out is None else out.dtype.char)
-    if dtype.char not in _NUMBERS or (len(arrays) < 2 and not half):
+    sums = any(n > 1 and c not in subscripts.result for c, n in subscripts.extents.items())
+    # NumPy's loop rounds sums of float16 on their way
+    half = sums and "e" in (settled.dtype.char, None if out is None else out.dtype.char)
+    if settled.dtype.char not in _NUMBERS or (count < 2 and not half):
         return by_numpy
-    if loops and not half:
-        return loop
-    from .numpy_einsum import loop_ns, program, rounded_once
+    if not loops or half:
+        from .numpy_einsum import loop_ns, program
 
-    if not loops:
-        in_pairs, expected_ns = program(settled, memories, out_memory)
-        if not (may_loop and loop_ns(dtype, len(arrays), products) < expected_ns):
-            return in_pairs
-    return partial(rounded_once, text, arguments.get("order", "K"), dtype,
-                   np.dtype("f4") if dtype.char == "e" else dtype) if half else loop
+        found, expected_ns = program(settled, memories, out_memory)
+        loops = loops or (may_loop and loop_ns(settled.dtype, count, products) < expected_ns)
+        if loops and half:
+            at_once = replace(settled, path=(tuple(range(count)),))
+            found, _ns = program(at_once, memories, out_memory)
+        if half or not loops:
+            return found
+    elif count == 2 and out is None and not arguments:
+        store(_small, (text, *[x.shape for x in arrays]), True)
+    return partial(np.einsum, text, **arguments)                # over all indices
 
 
 def _without_address(x: np.ndarray) -> Memory:

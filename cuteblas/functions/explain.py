@@ -11,9 +11,13 @@ import numpy as np
 
 from ..engines.blocked import method
 from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
+from ..engines.emulator import EMULATOR, REHEARSAL
+from ..engines.engine import Engine
 from ..engines.exact import words_for
-from ..engines.memory import Memory, new_memory, overlap
+from ..engines.execution import Execution
+from ..engines.memory import Memory, new_memory
 from ..engines.placement import Work, copy_work, may_move, where_it_runs
+from ..engines.problems import copy_problem, has_kernels
 from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import (
     AS_PLANNED,
@@ -24,7 +28,7 @@ from .algorithms import (
     refuse_variant,
 )
 from .copy import check_out, checked_order, why_not_words
-from .gufunc import MatmulArguments, resolve_product, single_out
+from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .routing import COPY, UFUNC, NumpyCall, Resolved, reason_of, resolve, resolve_matmul
 from .signatures import Card, EpilogueLike, Order, Precision
 
@@ -90,12 +94,11 @@ class Explanation:
         """The expected time in seconds (``.seconds``), with that of ``copies``, what bounds it
         (``.bound``) and the floor of the plan (``.floor``); ``None`` without a plan.
         """
-        return None if self.plan is None else self._expected(self.plan)
-
-    def _expected(self, plan: Plan) -> Estimate:
+        if self.plan is None:
+            return None
         from ..planning.floors import estimate
 
-        found = estimate(plan)
+        found = estimate(self.plan)
         return found if found.seconds is None else replace(found, seconds=found.seconds
                                                            + self.copying_s)
 
@@ -139,7 +142,7 @@ class Explanation:
         kernel = kernel_words(self.plan)
         copies = [*self.copies, *self.plan.copied]
         return [("kernel", self._where + kernel),
-                ("time", time_words(self.plan, self._expected(self.plan))),
+                ("time", time_words(self.plan, self.estimate)),     # type: ignore[arg-type]
                 ("copies", "; ".join(copies) or "none"),
                 *(row for row in (("measured", self.plan.measured),
                                   ("fallback", self.plan.fallback)) if row[1])]
@@ -203,8 +206,6 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
       copies  none
       call    matmul: object (3, 4) @ float64 (4, 5) -> object (3, 5); .verbose() says more
     """
-    from ..engines.emulator import EMULATOR
-
     checked_precision(precision)
     out = single_out(out)
     if (call := own_call(x1, x2, out, epilogue)) is not None:
@@ -223,13 +224,56 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
                            f"NumPy: {reason_of(resolved)}")
     if not resolved.engine.on_host:
         resolve_matmul(asked)
-    planned, runs_on = _place(resolved, resolved.arrays[0], card,
-                              partial(_work_of_product, resolved, arguments))
-    if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
-        runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
-    first, second = resolved.memories
-    return explain_product_of(first, second, resolved.out_memory, planned, runs_on, algorithm,
-                              arguments)
+    (first, second), target = resolved.memories, resolved.out_memory
+    planned, runs_on = _place(
+        resolved, card, lambda: resolved.work(resolve_product(first, second, target, arguments)),
+        lambda: None if arguments else words_for(*resolved.arrays))
+    return explain_product_of(first, second, target, planned, runs_on, algorithm, arguments)
+
+
+class _Unexecuted(Execution):
+    """A call that is planned and not run: its first plan, and the copies before and after."""
+
+    def __init__(self, device: DeviceInfo, engine: Engine, element: str | None = None):
+        super().__init__("explain", engine)
+        self.recorder, self.device, self.element = None, device, element
+        self.planned: Plan | None = None
+        self.copies: list[str] = []
+        self.copying_s = 0.0
+
+    def plan(self, problem: Any, x: Any) -> Plan:
+        from ..engines.tuning import plan_for
+        from ..planning.problem import with_matrices
+
+        if (element := self.element) is not None:
+            problem = with_matrices(problem, lambda _role, x: replace(x, dtype=element))
+        plan = plan_for(problem, self.device)
+        if self.planned is None:
+            self.planned = plan
+        return plan
+
+    def run_plan(self, plan: Plan, *_arrays: Any) -> Plan:
+        return plan
+
+    def _tick(self, function: str, kind: str, detail: str) -> None:
+        if kind == "copies":
+            self.copies.append(detail)
+
+    def move(self, src: Any, dst: Any, variant: str | None = None, purpose: str = "") -> None:
+        if self.planned is None:
+            self.plan(copy_problem(self.memory(src), self.memory(dst), variant), src)
+        else:
+            self.assign(dst, src)
+
+    def assign(self, dst: Any, src: Any) -> None:
+        from ..planning.floors import casting_seconds
+
+        x, y = self.memory(src), self.memory(dst)
+        self.copying_s += casting_seconds(x.size * (x.dtype.itemsize + y.dtype.itemsize),
+                                          self.device)
+
+    def explanation(self, call: str, runs_on: str) -> Explanation:
+        return Explanation(call, runs_on, tuple(self.copies), self.planned, self.copying_s)
 
 
 def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: DeviceInfo,
@@ -238,49 +282,42 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
                        element: str | None = None) -> Explanation:
     """The explanation of a product of operands that need not exist; ``element`` is a type of the
     same size that NumPy lacks."""
-    from ..engines.problems import has_kernels
-    from ..engines.tuning import plan_for
-    from .staging import stage
+    from .gemm import GemmArguments
+    from .staging import arrays_at, run_product
 
     product = resolve_product(x1, x2, out, arguments)
-    shown = [f"{element or x.dtype} {x.shape}" for x in (x1, x2, product if out is None else out)]
-    call = f"{'blas.gemm' if element else 'matmul'}: {shown[0]} @ {shown[1]} -> {shown[2]}"
+    call = f"{'blas.gemm' if element else 'matmul'}: {_described(x1, x2, out or product, element)}"
     if not has_kernels(product.dtype):
         refuse_variant(algorithm.variant, f"there are no kernels for {product.dtype}")
         return Explanation(call, f"NumPy: there are no kernels for {product.dtype}")
-    staging = stage(x1, x2, out, product, algorithm)
-    problem = staging.problem
-    if element is not None:
-        a, b, c = (replace(x, dtype=element) for x in (problem.a, problem.b, problem.c))
-        problem = replace(problem, a=a, b=b, c=c)
-    given = (x1, staging.a), (x2, staging.b), (out, staging.c)
-    copying = sum(_copying_seconds(before, staged.memory, device) for before, staged in given
-                  if before and staged.reason)
-    return Explanation(call, runs_on, staging.copies, plan_for(problem, device), copying)
-
-
-def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
-    from ..planning.floors import casting_seconds
-
-    return casting_seconds(x.size * (x.dtype.itemsize + y.dtype.itemsize), device)
+    run = _Unexecuted(device, REHEARSAL, element)
+    a, b, *c = arrays_at(x1, x2, *([] if out is None else [out]))
+    run_product(run, product, GemmArguments(a, b, out=c[0] if c else None, algorithm=algorithm))
+    return run.explanation(call, runs_on)
 
 
 def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                    card: DeviceInfo | None, arguments: Any) -> Explanation:
-    from ..engines.tuning import plan_for
-    from .fused import fused_call
+    from .epilogues import as_bound
+    from .fused import resolve_fused, run_fused
+    from .gemm import GemmArguments, gemm
 
-    resolved, call, casts = fused_call(x1, x2, out, epilogue, algorithm, arguments)
-    device, runs_on = _place(resolved, call.arrays["a"], card,
-                             partial(_work_of_product, resolved, arguments))
-    shown = (
-        f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
-        f"{_described(call.result if resolved.out is None else resolved.out)}"
-    )
-    copies = (*(reason for reason, _memory in casts), *call.copies)
-    computed = np.dtype(call.problem.a.dtype)
-    copying = sum(_copying_seconds(x, replace(x, dtype=computed), device) for _reason, x in casts)
-    return Explanation(shown, runs_on, copies, plan_for(call.problem, device), copying)
+    bound = as_bound(epilogue)
+    resolved, product = resolve_fused(x1, x2, out, bound, arguments)
+    device, runs_on = _place(resolved, card, partial(resolved.work, product))
+    run = _Unexecuted(device, REHEARSAL if resolved.engine.on_host else resolved.engine)
+    with resolved.on_device() as (a, b):
+        run_fused(run, gemm, product, GemmArguments(a, b, out=resolved.out, epilogue=bound,
+                                                    algorithm=algorithm), ("x1", "x2"))
+    first, second = resolved.memories
+    shown = _described(first, second, resolved.out_memory or product)
+    return run.explanation(f"matmul with an epilogue: {shown}", runs_on)
+
+
+def _described(x1: Memory, x2: Memory, result: Memory | Product,
+               element: str | None = None) -> str:
+    first, second, c = (f"{element or x.dtype} {x.shape}" for x in (x1, x2, result))
+    return f"{first} @ {second} -> {c}"
 
 
 def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | None = None,
@@ -314,8 +351,6 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     >>> explanation.family, explanation.copies
     ('transpose', ())
     """
-    from ..engines.emulator import EMULATOR
-
     if (call := own_call(a, out)) is not None:
         return call(explain_copy, (a, order), {"out": out, "variant": variant, "device": device})
     order = checked_order(order)  # type: ignore[assignment]
@@ -327,14 +362,13 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     if out is not None:
         check_out(array, out)
     strides = (new_memory(memory, order) if out is None else out).strides
-    planned, runs_on = _place(resolved, array, card, lambda: copy_work(array, strides))
-    if runs_on.startswith("NumPy;"):
+
+    def in_blocks() -> str | None:
         apart = out is None or not np.may_share_memory(array, out)
         found = method(array.shape, strides, array.strides, array.dtype) if apart else None
-        if found is not None:
-            runs_on = runs_on.replace(
-                "NumPy;", f"NumPy, in blocks, {found.threads} thread{'s' * (found.threads > 1)};", 1
-            )
+        return None if found is None else f"in blocks, {found.threads} thread{'s' * (found.threads > 1)}"
+
+    planned, runs_on = _place(resolved, card, lambda: copy_work(array, strides), in_blocks)
     return explain_copy_of(memory, resolved.out_memory, planned, runs_on, order, variant)
 
 
@@ -342,23 +376,20 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
                     order: str = "C", variant: str | None = None,
                     element: str | None = None) -> Explanation:
     """The explanation of a copy of an array that need not exist; ``element`` as for products."""
-    from ..engines.problems import copy_problem, in_place_problem
-    from ..engines.tuning import plan_for
+    from .staging import arrays_at
 
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}"
                                                                  if out is None else "into out")
     if (reason := why_not_words(source.dtype)) is not None:
         refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
-    new, copies, copying = new_memory(source, order), tuple[str, ...](), 0.0
-    if out is None or not overlap(source, out):
-        problem = copy_problem(source, out or new, variant)
-    elif (in_place := in_place_problem(source, out)) is not None:
-        problem = replace(in_place, variant=variant)
+    run = _Unexecuted(device, REHEARSAL)
+    a, *target = arrays_at(source, *([] if out is None else [out]))
+    if target:
+        run.copy_into(a, target[0], variant)
     else:
-        problem = copy_problem(source, new, variant)
-        copies, copying = ("out: shares memory with the array",), _copying_seconds(new, out, device)
-    return Explanation(call, runs_on, copies, plan_for(problem, device), copying)
+        run.new_like(a, order, variant)
+    return run.explanation(call, runs_on if run.planned else "out is the array itself")
 
 
 def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
@@ -370,29 +401,23 @@ def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
     return device if isinstance(device, Info) else device_named(device)
 
 
-def _place(resolved: Resolved, x: Any, card: DeviceInfo | None,
-           work: Callable[[], Work]) -> tuple[DeviceInfo, str]:
-    """The device to plan for, and who does the work."""
+def _place(resolved: Resolved, card: DeviceInfo | None, work: Callable[[], Work],
+           by_numpy: Callable[[], str | None] = lambda: None) -> tuple[DeviceInfo, str]:
+    """The device to plan for, and who does the work; ``by_numpy`` says how NumPy does it."""
     if card is not None:
         return limited(card), f"{card.name}, which was asked for"
+    x = resolved.arrays[0]
     device = resolved.engine.device(x)
     if kind_of(x) == "cupy":
         return device, f"cuda:{x.data.device_id}, {device.name}"
-    if not may_move(*resolved.arrays, resolved.out):
-        return device, on_the_host(device)
-    return device, where_it_runs(work(), device.name)
+    moves = may_move(*resolved.arrays, resolved.out)
+    runs_on = where_it_runs(work(), device.name) if moves else _on_the_host(device)
+    if runs_on.startswith("NumPy;") and (words := by_numpy()) is not None:
+        runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
+    return device, runs_on
 
 
-def _work_of_product(resolved: Resolved, arguments: ByName) -> Work:
-    first, second = resolved.memories
-    return resolved.work(resolve_product(first, second, resolved.out_memory, arguments))
-
-
-def on_the_host(device: DeviceInfo) -> str:
+def _on_the_host(device: DeviceInfo) -> str:
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"
-
-
-def _described(x: Any) -> str:
-    return f"{x.dtype} {x.shape}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,60 +13,27 @@ from ..codegen.epilogue import epilogue_role
 from ..engines.dispatch import ByName, Func, kind_of, own_call
 from ..engines.emulator import EMULATOR
 from ..engines.execution import Execution
-from ..engines.memory import Memory
 from ..engines.numpy_gemm import QUIET, product_in
 from ..engines.placement import FEW, stays
-from ..engines.problems import has_kernels, readable
 from ..engines.replay.numpy import record_key, recorded
 from ..engines.replay.registry import Replayable, replays
 from ..engines.settings import current_backend
-from .algorithms import NATIVE, Algorithm, checked_algorithm, checked_precision
+from .algorithms import NATIVE, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
 from .gemm import (
     GemmArguments,
-    GemmCall,
     gemm,
     gemm_by_numpy,
-    prepare,
     refuse_shared_outputs,
 )
 from .gufunc import Product, let_numpy_refuse, single_out
 from .host_gemm import gemm_of_host
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
+from .staging import run_product
 
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
-
-
-def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
-               arguments: ByName) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
-    """What :func:`fused_matmul` would run by kernels, and operands to cast, with reasons."""
-    calls: list[GemmCall] = []
-    bound = as_bound(epilogue)
-    resolved, product = _resolved(x1, x2, out, bound, arguments)
-    reader, out = _Reader("explain", resolved.engine), resolved.out
-
-    def multiply(run: Execution, given: GemmArguments) -> tuple[None, dict[str, Any]]:
-        calls.append(prepare(run, given))
-        return None, {}
-
-    with resolved.on_device() as (a, b):
-        _fused(reader, multiply, product, GemmArguments(a, b, out=out, epilogue=bound,
-                                                        algorithm=algorithm, order="C"))
-    reasons = [(f"{name}: {reason}", x) for name, x in zip(("x1", "x2"), resolved.memories,
-                                                           strict=True)
-               if (reason := readable(x, product.dtype).reason)]
-    if out is not None and out.dtype != product.dtype:
-        reasons.append((f"out: is {out.dtype}, computed in {product.dtype}", reader.memory(out)))
-    return resolved, calls[0], reasons
-
-
-class _Reader(Execution):
-    """A call that writes nothing."""
-
-    def assign(self, dst: Any, src: Any) -> None:
-        """Leave ``dst`` as it is."""
 
 
 def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | None,
@@ -85,7 +53,7 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
     if (own := own_call(x1, x2, out, bound)) is not None:
         return own(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     algorithm = checked_algorithm(precision, variant, "gemm")
-    resolved, product = _resolved(x1, x2, out, bound, arguments)
+    resolved, product = resolve_fused(x1, x2, out, bound, arguments)
     run, out = Execution("matmul", resolved.engine), resolved.out
     kernels = not resolved.engine.on_host or current_backend() == "emulator"
     by_blas = gemm_by_numpy if stays(x1, x2, out) else gemm_of_host
@@ -94,8 +62,9 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
         return gemm(run, given) if kernels else by_blas("matmul", given)
 
     with resolved.on_device() as (a, b):
-        result = _fused(run, multiply, product, GemmArguments(a, b, out=out, epilogue=bound,
-                                                              algorithm=algorithm, order="C"))
+        result = run_fused(run, multiply, product, GemmArguments(a, b, out=out, epilogue=bound,
+                                                                 algorithm=algorithm),
+                           ("x1", "x2") if kernels else ("", ""))
         if isinstance(result, tuple):
             return result
         if by_numpy:
@@ -138,10 +107,11 @@ def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bo
         return
     sums = np.dtype(accumulator_of(*[kind.name] * 3))
     if kind == sums and kind.kind in "fc" and all(x.dtype.char in COMPUTED for x in arrays):
-        named = (f", {name}={'operands' if name in bound.operands else 'defaults'}[{name!r}]"
-                 for name in epilogue.operands)
-        compute = eval(f"lambda x1, x2, operands: epilogue.function(x1 @ x2{''.join(named)})",
-                       {"epilogue": epilogue, "defaults": epilogue.operands})
+        function = partial(epilogue.function, **epilogue.operands) if epilogue.operands else epilogue.function
+
+        def compute(x1: np.ndarray, x2: np.ndarray, operands: ByName) -> Any:
+            return function(x1 @ x2, **operands)
+
         if sum(x.size for x in arrays) <= FEW:
             # what it returns is of the same kind every time
             value = _quiet().run(compute, x1, x2, bound.operands)
@@ -192,8 +162,8 @@ def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Rep
     return Replayable(replay, head, tuple(arrays), out, (*roles, "c"), (1, 0, numbers))
 
 
-def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
-              arguments: ByName) -> tuple[Resolved, Product]:
+def resolve_fused(x1: Any, x2: Any, out: Any, bound: Bound,
+                  arguments: ByName) -> tuple[Resolved, Product]:
     """The operands, and the product that NumPy makes of them."""
     given = {name: x for name, x in bound.given.items() if not is_choice(x)}
     asked = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, rules=UFUNC)
@@ -207,12 +177,11 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
                     else f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
-def _fused(run: Execution, multiply: Func, product: Product, given: GemmArguments) -> Any:
+def run_fused(run: Execution, multiply: Func, product: Product, given: GemmArguments,
+              names: tuple[str, str]) -> Any:
+    """Multiply, with operands of an epilogue that have the axes of the result."""
     x1, x2, out, bound = given.a, given.b, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
-    first, second = (run.staged(x, readable(run.memory(x), product.dtype)) for x in (x1, x2))
-    result = run.empty(product.memory) if out is None else out
-    a, b, c = product.matrices(first, second, result)
     rank = len(product.shape)
     if product.cores[-1] != (rank - 2, rank - 1):           # operands are matrices as the result is
         def over_matrices(name: str, x: Any) -> Any:
@@ -223,19 +192,7 @@ def _fused(run: Execution, multiply: Func, product: Product, given: GemmArgument
             return product.over_result(x.reshape((1,) * (rank - x.ndim) + x.shape))
 
         bound = bound.converted(over_matrices)
-    name, output = product.dtype.name, _stored(result.dtype)
-    compute = None if output == name else accumulator_of(name, name, name)
-    _c, auxiliary = multiply(run, given._replace(a=a, b=b, out=c, output=output, compute=compute,
-                                                 epilogue=bound))
-    beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
-    if beyond > 0:
-        auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:])
-                     for name, x in auxiliary.items()}
+    result, auxiliary = run_product(run, product, given._replace(epilogue=bound), multiply, names)
     if out is None and product.shape == () and isinstance(result, np.ndarray):
         result = result[()]
     return (result, auxiliary) if auxiliary else result
-
-
-def _stored(dtype: np.dtype) -> str:
-    """The type that results are rounded to: that of ``out`` or the kernels' widest."""
-    return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"

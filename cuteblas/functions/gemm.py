@@ -38,7 +38,9 @@ class GemmArguments(NamedTuple):
     """A product with checked arguments: A is (..., m, k), B (..., k, n), of any strides. ``alpha``
     and ``beta`` may be arrays, whose values the host does not wait for. ``c`` is only read, unless
     it is ``out``. ``epilogue`` replaces ``alpha * sum + beta * C``; arrays for its outputs share
-    memory with nothing else. ``triangle`` is what is written of ``out`` and read of ``c``."""
+    memory with nothing else. ``triangle`` is what is written of ``out`` and read of ``c``;
+    ``"both"`` if A and B are the same memory. Nothing shares memory with an ``out`` that
+    ``is_new``."""
 
     a: Any
     b: Any
@@ -53,6 +55,7 @@ class GemmArguments(NamedTuple):
     epilogue: Any = None
     algorithm: Algorithm = AS_PLANNED
     order: str = "F"
+    is_new: bool = False
     triangle: Any = None
     hermitian: bool = False
 
@@ -163,7 +166,8 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
     graph = trace.graph if trace else None
 
     source = {SOURCE: c} if reads_c else {}
-    target = written("out", out, new_matrices(shape, kind, given.order), operands | source, (a, b))
+    target = out if given.is_new else written("out", out, new_matrices(shape, kind, given.order),
+                                              operands | source, (a, b))
     if reads_c and not (c.dtype == target.dtype
                         and same_elements(run.memory(c), run.memory(target))):
         graph = _from_another_array(graph, sums, **kinds)
@@ -188,7 +192,8 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
                              beta=kinds["beta"] if reads_c or trace else "zero",
                              compute=None if is_usual else given.compute,
                              **given.algorithm._asdict())
-    problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
+    triangle = given.triangle if given.triangle != "both" or problem.is_gram else None
+    problem = replace(problem, triangle=triangle, hermitian=given.hermitian)
     product = {"a": a, "b": b, "c": target}
     arrays = {**product, **{epilogue_role(name): x
                             for name, x in (*operands.items(), *outputs.items())}, **on_device}
@@ -208,7 +213,11 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
 
 def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
     """Run a product, count it, and return C and the epilogue's further results."""
-    run.run(call.problem, call.arrays, call.alpha, call.beta, call.numbers, note)
+    if call.problem.outputs:
+        run.run(call.problem, call.arrays, call.alpha, call.beta, call.numbers or None, note)
+    else:
+        run.plan(call.problem, call.result)
+        run.count("calls", "nothing")
     return finish(run, call)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from math import prod
 from operator import index
 from typing import Any
 
@@ -256,16 +255,12 @@ def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
     ranks = [x.ndim for x in arrays]
     if len(ranks) < 2 or out is not None or not _are_chain(ranks):
         return None
-    if len(ranks) == 2:
-        return at_once("linalg.multi_dot", np.dot, *arrays)
     matrices = _matrices(arrays)
-    shapes = [x.shape for x in matrices]
-    if prod(sorted([shapes[0][0], *[columns for _rows, columns in shapes]])[-3:]) < least_products(
-        *arrays
-    ) or any(x[1] != y[0] for x, y in pairwise(shapes)):
+    products, tree = _cheapest([x.shape for x in matrices])
+    if products < least_products(*arrays) or any(x.shape[1] != y.shape[0] for x, y in pairwise(matrices)):
         return None
     multiply = partial(at_once, "linalg.multi_dot", np.dot)
-    return _of_ranks(_multiplied(_cheapest(shapes)[1], multiply, matrices), ranks)
+    return _of_ranks(_multiplied(tree, multiply, matrices), ranks)
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:

@@ -13,6 +13,7 @@ from ..engines.dispatch import ByName, Func, fast_paths, kind_of, own_call
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, staying, stays
+from ..engines.replay.recording import store
 from ..engines.replay.registry import replays
 from ..engines.settings import (
     backend_of_environment,
@@ -216,14 +217,12 @@ def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any, arguments: ByName)
         work = resolved.work(product)
         if len(staying) < _MOST_KNOWN and work.never_moves():
             staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
-        if not arguments and algorithm == AS_PLANNED:
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
-                first, second = resolved.memories
-                new = product if out is None else resolve_product(first, second)
-                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides,
-                       b.dtype.char] = new, work
+        if not arguments and algorithm == AS_PLANNED and a.dtype.isnative and b.dtype.isnative \
+                and not np.may_share_memory(a, b):
+            first, second = resolved.memories
+            new = product if out is None else resolve_product(first, second)
+            store(_known, (a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char),
+                  (new, work))
         return _offloaded(call._replace(operands=(a, b)), product, work)
     with resolved.running("matmul") as (run, arrays):
         result = _by_kernels(product, algorithm, run, arrays, out)
@@ -240,9 +239,11 @@ def _in_memory(x: Any) -> Any:
 
 def _by_kernels(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
                 out: Any) -> Any:
-    from .staging import run_staged
+    from .gemm import GemmArguments
+    from .staging import run_product
 
-    return run_staged(run, arrays, out, product, algorithm)
+    a, b = arrays
+    return run_product(run, product, GemmArguments(a, b, out=out, algorithm=algorithm))[0]
 
 
 def _in_tiles(call: NumpyCall, product: Product) -> np.ndarray | None:

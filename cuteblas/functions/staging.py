@@ -1,50 +1,73 @@
-"""From a product that NumPy accepts to a problem of kernels, the copies it needs, and its run."""
+"""A product that NumPy accepts as one of matrices: operands that are copied, and its run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from .._dtypes import accumulator_of
+from ..engines.emulator import REHEARSAL
 from ..engines.execution import Execution
-from ..engines.memory import Memory
-from ..engines.problems import Staged, folded_problem, matrix, readable, writable
+from ..engines.memory import Memory, shadow
+from ..engines.problems import has_kernels, readable
 from ..engines.replay.registry import replays
 from ..planning.problem import GemmProblem
 from .algorithms import AS_PLANNED, Algorithm
+from .gemm import GemmArguments, Result, gemm, prepare
 from .gufunc import Product, resolve_product
 
 
-@dataclass(frozen=True)
-class Staging:
-    a: Staged
-    b: Staged
-    c: Staged
-    problem: GemmProblem
-
-    @property
-    def copies(self) -> tuple[str, ...]:
-        operands = ("x1", self.a), ("x2", self.b), ("out", self.c)
-        return tuple(f"{name}: {staged.reason}" for name, staged in operands if staged.reason)
-
-
-def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
-          algorithm: Algorithm = AS_PLANNED) -> Staging:
-    """Decide which operands are copied, and write down the problem."""
+def run_product(run: Execution, product: Product, given: GemmArguments,
+                multiply: Callable[[Execution, GemmArguments], Result] = gemm,
+                names: tuple[str, str] = ("x1", "x2")) -> Result:
+    """Multiply matrices of the operands; copies of operands are counted by these names."""
     # Kernels take any strides: an operand is copied only for another type, byte order or
-    # alignment. ``out`` is computed elsewhere and then assigned if its type or alignment differs,
-    # or if it overlaps an input or itself.
-    a, b = readable(x1, product.dtype), readable(x2, product.dtype)
-    c = Staged(product.memory) if out is None \
-        else writable(out, (a, b), product.dtype)
-    batch, extents = product.batch, product.extents
-    matrices = (matrix(x.memory, core, batch)
-                for x, core in zip((a, b, c), product.cores, strict=True))
-    problem = folded_problem((extents.get("m", 1), extents.get("n", 1), extents["k"]), batch,
-                             *matrices, **algorithm._asdict())
-    if a.reason is b.reason is None and x1.address == x2.address != 0 and problem.is_gram:
-        problem = replace(problem, triangle="both")
-    return Staging(a, b, c, problem)
+    # alignment. Without an epilogue, ``out`` is computed elsewhere and then assigned if its type or
+    # alignment differs, or if it overlaps an input or itself.
+    out, bound, name = given.out, given.epilogue, product.dtype.name
+    first, second = (run.staged(x, readable(run.memory(x), product.dtype), operand)
+                     for x, operand in zip((given.a, given.b), names, strict=True))
+    result = run.empty(product.memory) if out is None else out
+    arrays = first, second, result
+    a, b, c = map(run.derived, product.matrices(*arrays), arrays)
+    output = name if bound is None else _stored(result.dtype)
+    compute = None if output == name else accumulator_of(name, name, name)
+    same = bound is None and run.memory(a).address == run.memory(b).address != 0
+    _c, auxiliary = multiply(run, given._replace(
+        a=a, b=b, out=c, output=output, compute=compute, order="C", is_new=out is None,
+        triangle="both" if same else None))
+    beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
+    if beyond > 0:
+        auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:])
+                     for name, x in auxiliary.items()}
+    return result, auxiliary
+
+
+def _stored(dtype: np.dtype) -> str:
+    """The type that results are rounded to: that of ``out`` or the kernels' widest."""
+    return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"
+
+
+def arrays_at(*memories: Memory) -> list[np.ndarray]:
+    """Arrays that must not be read, at addresses of their own where they have none."""
+    return [shadow(x.shape, x.strides, x.dtype.str, x.address or i << 44)
+            for i, x in enumerate(memories, 1)]
+
+
+def problem_of(x1: Memory, x2: Memory, algorithm: Algorithm = AS_PLANNED) -> GemmProblem:
+    """The problem of a product of operands that need not exist."""
+    problems: list[GemmProblem] = []
+
+    def note(run: Execution, given: GemmArguments) -> Result:
+        problems.append(prepare(run, given).problem)
+        return None, {}
+
+    a, b = arrays_at(x1, x2)
+    run_product(Execution("matmul", REHEARSAL), resolve_product(x1, x2),
+                GemmArguments(a, b, algorithm=algorithm), note)
+    return problems[0]
 
 
 TILES = "matmul: tiles"
@@ -57,26 +80,6 @@ def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
         from ..engines.cuda import CUDA
 
         run, memories = Execution(TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
-        run_staged(run, (a, b), c, resolve_product(*memories), Algorithm(precision))
+        run_product(run, resolve_product(*memories),
+                    GemmArguments(a, b, out=c, algorithm=Algorithm(precision)))
         run.record(head, (a, b), c, c, "abc")
-
-
-def run_staged(run: Execution, arrays: Sequence[Any], out: Any, product: Product,
-               algorithm: Algorithm) -> Any:
-    """Copy what must be copied, multiply, and return ``out`` or the new array."""
-    x1, x2 = arrays
-    staging = stage(run.memory(x1), run.memory(x2), None if out is None else run.memory(out),
-                    product, algorithm)
-    c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
-    if staging.c.memory.size:
-        plan = run.plan(staging.problem, x1)
-        plan = run.run_plan(plan, {"a": run.staged(x1, staging.a),
-                                   "b": run.staged(x2, staging.b), "c": c})
-        run.count("calls", plan.family)
-    else:
-        run.count("calls", "nothing")
-    for copied in staging.copies:
-        run.count("copies", copied)
-    if out is not None and c is not out:
-        run.assign(out, c)
-    return c if out is None else out

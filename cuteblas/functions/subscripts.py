@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from math import inf, prod
 from operator import index
 from string import ascii_letters
@@ -25,18 +27,20 @@ class Subscripts:
     extents: dict[str, int]
 
 
-def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+def _places_of_operands(arguments: Sequence[Any]) -> slice:
     if arguments and isinstance(arguments[0], str):
-        return tuple(arguments[1:])
-    return tuple(arguments[0:2 * (len(arguments) // 2):2])
+        return slice(1, None)
+    return slice(0, len(arguments) // 2 * 2, 2)
+
+
+def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(arguments[_places_of_operands(arguments)])
 
 
 def with_operands(arguments: Sequence[Any], operands: Iterable[Any]) -> tuple[Any, ...]:
-    if arguments and isinstance(arguments[0], str):
-        return arguments[0], *operands
-    rest = list(arguments)
-    rest[0:2 * (len(arguments) // 2):2] = operands
-    return tuple(rest)
+    changed = list(arguments)
+    changed[_places_of_operands(arguments)] = operands
+    return tuple(changed)
 
 
 def read(arguments: Sequence[Any], shapes: Sequence[Ints],
@@ -199,30 +203,25 @@ def greedy_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -
     """The order that always shrinks memory most; terms without a common index come last."""
     # The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those
     # of its factors.
-    def size(indices: frozenset[str]) -> int:
-        return prod(extents[c] for c in indices)
+    left, path = [frozenset(term) for term in terms], list[Ints]()
+    uses = Counter(c for term in (*left, {*result}) for c in term)
 
-    left = [frozenset(term) for term in terms]
-    path: Path = []
-    uses = {c: sum(c in term for term in left) + (c in result) for c in extents}
+    def size(indices: Iterable[str]) -> int:
+        return prod(extents[c] for c in indices)
 
     def product(x: frozenset[str], y: frozenset[str]) -> frozenset[str]:
         return frozenset(c for c in x | y if uses[c] > (c in x) + (c in y))
 
-    while len(left) > 1:
-        pairs = [(i, j) for j in range(len(left)) for i in range(j) if left[i] & left[j]]
-        if pairs:
-            def growth(pair: tuple[int, int]) -> int:
-                x, y = left[pair[0]], left[pair[1]]
-                return size(product(x, y)) - size(x) - size(y)
+    def growth(pair: Ints) -> int:
+        x, y = (left[i] for i in pair)
+        return size(product(x, y)) - size(x) - size(y)
 
-            i, j = min(pairs, key=growth)
-        else:
-            i, j = sorted(sorted(range(len(left)), key=lambda i: size(left[i]))[:2])
+    while len(left) > 1:
+        pairs = [*combinations(range(len(left)), 2)]
+        i, j = min([p for p in pairs if left[p[0]] & left[p[1]]] or pairs, key=growth)
         second, first = left.pop(j), left.pop(i)
-        new = product(first, second)
-        for c in first | second:
-            uses[c] -= (c in first) + (c in second) - (c in new)
-        left.append(new)
+        left.append(product(first, second))
+        uses.subtract((*first, *second))
+        uses.update(left[-1])
         path.append((i, j))
     return path or [(0,)] * len(terms)

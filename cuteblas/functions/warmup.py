@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import index
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +16,6 @@ import numpy as np
 from ..engines.replay.recording import listening
 from .explain import device_for
 from .gemm import new_matrices
-from .gufunc import resolve_product
 from .signatures import Card, Precision
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ class Recording:
         """Write the problems to a file, as JSON; replace it if it exists."""
         import json
 
-        text = json.dumps({"form": _FORM, "problems": [_written(problem)
-                                                       for problem in self.problems]}, indent=1)
+        text = json.dumps({"form": _FORM, "problems": self.problems}, indent=1, default=_written)
         Path(file).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -268,7 +266,7 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
         return Recording.load(calls).problems
     from ..engines.problems import has_kernels
     from .algorithms import checked_algorithm
-    from .staging import stage
+    from .staging import problem_of
 
     if len(order) != 2 or set(order) - {"C", "F"}:
         raise ValueError(
@@ -289,8 +287,7 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
             ) from None
         x1, x2 = (replace(new_matrices(shape, dtype, letter), address=(2 * i + j + 1) << 44)
                   for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
-        product = resolve_product(x1, x2)
-        problems.append(stage(x1, x2, None, product, checked_algorithm(precision)).problem)
+        problems.append(problem_of(x1, x2, checked_algorithm(precision)))
     return problems
 
 
@@ -304,12 +301,11 @@ def _classes() -> dict[str, type]:
 
 
 def _written(x: Any) -> Any:
-    if is_dataclass(x) and not isinstance(x, type):
-        return {"is": type(x).__name__} | {each.name: _written(getattr(x, each.name))
-                                           for each in fields(x) if each.init}
-    if isinstance(x, tuple):
-        return [_written(each) for each in x]
-    return {"complex": [x.real, x.imag]} if isinstance(x, complex) else x
+    """What stands for an object that JSON does not have."""
+    if isinstance(x, complex):
+        return {"complex": [x.real, x.imag]}
+    return {"is": type(x).__name__} | {each.name: getattr(x, each.name)
+                                       for each in fields(x) if each.init}
 
 
 def _read(x: Any, classes: Mapping[str, type]) -> Any:

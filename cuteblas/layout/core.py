@@ -271,8 +271,8 @@ def _read(part: str, text: str, variables: Mapping[str, Expr]) -> Any:
         return arranged(entries, literal_eval(nesting.replace(")", ",)").strip()))
     except (SyntaxError, MemoryError) as error:
         raise LayoutError("Layout.parse",
-                          f"{str(error).partition(' (')[0]}; expected an integer, a name or a tuple "
-                          f"of them; tuples nest at most {NESTING} levels deep",
+                          f"{str(error).partition(' (')[0]}; expected an integer, a name or a "
+                          f"tuple of them; tuples nest at most {NESTING} levels deep",
                           repr(text)) from None
 
 

@@ -146,21 +146,20 @@ class Expr(_Fields):
     __sub__ = _operator(lambda x, y: total((x, _scale(y, -1))))
     __rsub__ = _operator(lambda x, y: total((y, _scale(x, -1))))
     __mul__ = __rmul__ = _operator(lambda x, y: _mul(x, y))
-    __floordiv__ = _operator(lambda x, y: _floordiv(x, y))
-    __rfloordiv__ = _operator(lambda x, y: _floordiv(y, x))
-    __mod__ = _operator(lambda x, y: _mod(x, y))
-    __rmod__ = _operator(lambda x, y: _mod(y, x))
+    __floordiv__ = _operator(lambda x, y: _divmod(x, y)[0])
+    __rfloordiv__ = _operator(lambda x, y: _divmod(y, x)[0])
+    __mod__ = _operator(lambda x, y: _divmod(x, y)[1])
+    __rmod__ = _operator(lambda x, y: _divmod(y, x)[1])
+    __divmod__ = _operator(lambda x, y: _divmod(x, y))
+    __rdivmod__ = _operator(lambda x, y: _divmod(y, x))
     __and__ = __rand__ = _operator(lambda x, y: _and(x, y))
     __xor__ = __rxor__ = _operator(lambda x, y: _xor((x, y)))
-
-    def __divmod__(self, other: IntLike) -> tuple[IntLike, IntLike]:
-        return _floordiv(self, other), _mod(self, other)
 
     def __lshift__(self, n: int) -> IntLike:
         return _scale(self, 1 << n)
 
     def __rshift__(self, n: int) -> IntLike:
-        return _floordiv(self, 1 << n)
+        return self // (1 << n)
 
     # -- comparisons (booleans) --------------------------------------------------------------------
     __lt__ = _operator(lambda x, y: _compare("lt", x, y))
@@ -346,40 +345,55 @@ def _shift_right(x: Expr, n: int) -> IntLike:
     if lo == hi:
         return lo
     if x.op == "div" and isinstance(x.args[1], int):
-        return _floordiv(x.args[0], x.args[1] << n)
+        return x.args[0] // (x.args[1] << n)
     return Expr("div", (x, 1 << n), lo, hi, x.bits >> n)
 
 
-def _floordiv(a: IntLike, b: IntLike) -> IntLike:
+def _divmod(a: IntLike, b: IntLike) -> tuple[IntLike, IntLike]:
+    """The quotient, rounded down, and what remains."""
     if isinstance(a, int) and isinstance(b, int):
-        return a // b
-    if isinstance(b, int):
-        if b <= 0:
-            raise ZeroDivisionError(f"'{a}' // {b}: the divisor must be positive")
-        if b == 1:
-            return a
-        q, r = _split(a, b)
-        lo, hi = (bound // b for bound in bounds(r))
-        if lo == hi:
-            return q + lo
-        g, x = _reduced(r, b)
-        if g > 1:                              # floor((g*x + c) / (g*d)) == floor((x + c // g) / d)
-            return q + _floordiv(x, b // g)
-        assert isinstance(r, Expr)
-        if r.op == "div" and isinstance(r.args[1], int):
-            return q + _floordiv(r.args[0], r.args[1] * b)
-        if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
-            return q + _mod(_floordiv(r.args[0], b), r.args[1] // b)
-        return q + Expr("div", (r, b), lo, hi,
-                        r.bits >> (b.bit_length() - 1) if b & (b - 1) == 0 else None)
+        return divmod(a, b)
+    if isinstance(b, Expr):
+        return _divmod_by_symbol(a, b)
+    if b <= 0:
+        raise ZeroDivisionError(f"'{a}' // {b}: the divisor must be positive")
+    if b == 1:
+        return a, 0
+    q, r = _split(a, b)
+    lo, hi = (bound // b for bound in bounds(r))
+    if lo == hi:
+        return q + lo, r - lo * b
+    g, x = _reduced(r, b)
+    if g > 1:                                  # r == g * x + c % g, and b == g * d
+        quotient, rest = _divmod(x, b // g)
+        return q + quotient, g * rest + _terms(r)[0] % g
+    assert isinstance(r, Expr)
+    inner = r.args[1] if r.op in ("div", "mod") and isinstance(r.args[1], int) else 0
+    if r.op == "mod" and inner and inner % b == 0:
+        quotient, rest = _divmod(r.args[0], b)
+        return q + quotient % (inner // b), rest
+    mask = b - 1 if b & (b - 1) == 0 else 0
+    rest = Expr("mod", (r, b), 0, b - 1, r.bits & mask if mask else None)
+    if r.op == "div" and inner:
+        return q + r.args[0] // (inner * b), rest
+    return q + Expr("div", (r, b), lo, hi, r.bits >> mask.bit_length() if mask else None), rest
+
+
+def _divmod_by_symbol(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
     if a == b:
-        return 1
+        return 1, 0
     if isinstance(a, int) and a == 0:
-        return 0
+        return 0, 0
     high, low = _split_by_bits(a, b)
     if low != 0:                                     # the low bits reach no multiple of the divisor
-        return high // b
-    return Expr("div", (a, b), *((0, bounds(a)[1]) if _nonneg(a) else (None, None)))
+        quotient, rest = _divmod(high, b)
+        return quotient, rest + low
+    lo, hi = (0, bounds(a)[1]) if _nonneg(a) else (None, _INFINITY)
+    quotient = Expr("div", (a, b), lo, hi)
+    if hi < b.lo:
+        return quotient, a
+    zeros = min(_trailing_zeros(bits_of(a)), _trailing_zeros(b.bits))
+    return quotient, Expr("mod", (a, b), 0, min(hi, b.hi - 1), -(1 << zeros))
 
 
 def _reduced(x: IntLike, d: int) -> tuple[int, IntLike]:
@@ -398,35 +412,6 @@ def _split_by_bits(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
     return a, 0
 
 
-def _mod(a: IntLike, b: IntLike) -> IntLike:
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b
-    if isinstance(b, int):
-        if b <= 0:
-            raise ZeroDivisionError(f"'{a}' % {b}: the divisor must be positive")
-        r = _split(a, b)[1]
-        lo, hi = (bound // b for bound in bounds(r))
-        if lo == hi:
-            return r - lo * b
-        g, x = _reduced(r, b)
-        if g > 1:                              # (g*x + c) % (g*d) == g * ((x + c // g) % d) + c % g
-            return g * _mod(x, b // g) + _terms(r)[0] % g
-        assert isinstance(r, Expr)
-        if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
-            return _mod(r.args[0], b)
-        return Expr("mod", (r, b), 0, b - 1, r.bits & (b - 1) if b & (b - 1) == 0 else None)
-    if a == b or (isinstance(a, int) and a == 0):
-        return 0
-    hi = bounds(a)[1] if _nonneg(a) else _INFINITY
-    if hi < b.lo:
-        return a
-    high, low = _split_by_bits(a, b)
-    if low != 0:
-        return high % b + low
-    zeros = min(_trailing_zeros(bits_of(a)), _trailing_zeros(b.bits))
-    return Expr("mod", (a, b), 0, min(hi, b.hi - 1), -(1 << zeros))
-
-
 # -- bits ------------------------------------------------------------------------------------------
 def _and(a: IntLike, b: IntLike) -> IntLike:
     if isinstance(a, int):
@@ -441,7 +426,7 @@ def _and(a: IntLike, b: IntLike) -> IntLike:
             return a
         b = live if b >= 0 or a.bits >= 0 else b
         if b >= 0 and b & (b + 1) == 0:
-            return _mod(a, b + 1)
+            return a % (b + 1)
         if a.op == "and" and isinstance(a.args[1], int):
             return _and(a.args[0], a.args[1] & b)
         const, terms = _terms(a)

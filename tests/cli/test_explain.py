@@ -125,7 +125,7 @@ def test_other_cards(capsys, device, family, name):
         (["(3,4"], "a shape is written"),
         (["3..4"], "a shape is written"),
         (["99999999999x99999999999", "99999999999x9"], "arrays have less than 2^63 bytes"),
-        (["2000000000x2", "2x2000000000"], "a grid has at most 2^31 - 1"),
+        (["2000000000x2", "2x2000000000"], "array is too big"),
         (["9" * 5000 + "x2"], "an extent has at most 19 digits"),
         (["3x4", "4x5", "--device", "v100"], "device is one of 'a100', "),
         (["16x4:1,1"], "axes of a permutation"),

@@ -228,7 +228,7 @@ def test_numbers_of_graphs_stay():
     with cuteblas.backend("emulator"), cuteblas.record() as calls:
         cuteblas.matmul(A, B, epilogue="relu")
     (problem,) = calls.problems
-    text = json.dumps(_written(problem))
+    text = json.dumps(problem, default=_written)
     assert _read(json.loads(text), _classes()).fusion.graph.digest == problem.fusion.graph.digest
 
 

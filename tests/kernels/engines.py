@@ -180,7 +180,7 @@ def outside(x: Strided) -> np.ndarray:
 
 
 def multiply_placed(engine, plan_for, a: Strided, b: Strided, c: Strided, *, alpha=1, beta=0,
-                    conj=(False, False), **kinds) -> Plan:
+                    conj=(False, False), units=None, **kinds) -> Plan:
     """One product, compared, without another byte of C's allocation written; the plan."""
     before, around = c.view.copy(), outside(c)
     untouched = c.base[around].copy()
@@ -195,7 +195,7 @@ def multiply_placed(engine, plan_for, a: Strided, b: Strided, c: Strided, *, alp
         check_tensor_cores(c.view, wide_a, wide_b, alpha=alpha, beta=beta, before=before)
     else:
         check_product(c.view, wide_a.astype(kind), wide_b.astype(kind), kind.name, alpha=alpha,
-                      beta=beta, before=before)
+                      beta=beta, before=before, units=units)
     np.testing.assert_array_equal(c.base[around].view(np.uint8), untouched.view(np.uint8),
                                   err_msg="memory outside of C was written")
     return plan
@@ -244,12 +244,13 @@ def poison(dtype: str):
 
 
 def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, alpha=1, beta=0,
-                  before=None) -> None:
+                  before=None, units=None) -> None:
     """Compare with wider (or wrapped integer) arithmetic: errors in units of u (|alpha| |A||B| +
     |beta| |C|), never loosely.
 
     Rounding errors of a sum of k terms add up like a random walk: 3 + sqrt(k) units are allowed,
-    where the worst case is k. float16 and bfloat16 sum in float32 and round once: one unit.
+    where the worst case is k, or ``units(k)``. float16 and bfloat16 sum in float32 and round once:
+    one unit.
     """
     kind = np.dtype(dtype)
     if kind.kind in "iub":
@@ -262,7 +263,7 @@ def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, al
     wide = {"float64": np.longdouble, "complex128": np.clongdouble,
             "complex64": np.complex128}.get(dtype, np.float64)
     terms = a.shape[-1] * (2 if kind.kind == "c" else 1)
-    limit = 1.01 if dtype == "float16" else 3 + np.sqrt(terms)
+    limit = units(terms) if units else 1.01 if dtype == "float16" else 3 + np.sqrt(terms)
     want = alpha * np.matmul(a.astype(wide), b.astype(wide))
     scale = abs(alpha) * np.matmul(abs(a).astype(float), abs(b).astype(float))
     if beta:

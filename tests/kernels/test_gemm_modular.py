@@ -155,23 +155,6 @@ def test_moduli_are_pairwise_coprime_and_bytes():
 
 
 @BOTH
-@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch",
-                         [(130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()),
-                          (33, 130, 65, "F", "C", "F", 3, ()), (24, 33, 203, "C", "F", "F", 1, ()),
-                          (5, 3, 64, "C", "C", "C", 0, (2, 3)),
-                          (17, 20, 70, "F", "F", "F", 2, (3,)), (1, 1, 1, "C", "C", "C", 0, ()),
-                          (1, 130, 7, "C", "C", "C", 0, ()), (129, 2, 64, "C", "C", "C", 0, ()),])
-def test_every_order_and_ragged_extents(engine, element, m, n, k, a_order, b_order, c_order, pad,
-                                        batch):
-    hopper(engine)
-    rng = np.random.default_rng(m)
-    a, b = values(rng, (*batch, m, k), element), values(rng, (*batch, k, n), element)
-    c, plan = product(engine, a, b, a_order=a_order, b_order=b_order, c_order=c_order, pad=pad,
-                      alone=True)
-    assert plan.family == "gemm_modular" and units(c, a, b) <= 2
-
-
-@BOTH
 @pytest.mark.parametrize("kind", ["normal", "uniform", "scaled", "few bits", "zeros", "one"])
 def test_results_are_those_of_exact_integers(engine, element, kind):
     hopper(engine)
@@ -392,29 +375,6 @@ def test_any_block_of_rows_may_forbid_it(engine, row, column):
     assert np.isnan(product(engine, a, b, alone=True)[0]).all()
     (b.T if column else a)[row, 3] = 2.0**30 + 1
     np.testing.assert_array_equal(product(engine, a, b, alone=True)[0], a @ b)
-
-
-@BOTH
-@pytest.mark.parametrize("order", "CF")
-@pytest.mark.parametrize("beta", ["one", "value"])
-def test_alpha_and_beta(engine, element, order, beta):
-    hopper(engine)
-    rng = np.random.default_rng(4)
-    a, b, before = (values(rng, s, element) for s in ((40, 50), (50, 30), (40, 30)))
-    scalars = (1.5, 1) if beta == "one" else (1.5, -0.25)
-    c, _plan = product(engine, a, b, b_order=order, c_order=order, scalars=scalars, before=before,
-                       alpha="value", beta=beta)
-    np.testing.assert_allclose(c, 1.5 * (a @ b) + scalars[1] * before, rtol=1e-13, atol=1e-13)
-
-
-@pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
-def test_conjugation(engine, conj):
-    hopper(engine)
-    rng = np.random.default_rng(7)
-    a, b = values(rng, (20, 40), "complex128"), values(rng, (40, 10), "complex128")
-    c, _plan = product(engine, a, b, a_order="F", conj=conj, alone=True)
-    x, y = (z.conj() if flip else z for z, flip in zip((a, b), conj, strict=True))
-    assert units(c, x, y) <= 2
 
 
 def test_epilogues(engine):

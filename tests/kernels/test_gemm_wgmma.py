@@ -1,7 +1,6 @@
 """``gemm_wgmma``: TMA, mbarriers and warpgroup matrix instructions, in the emulator and on a Hopper
 GPU."""
 
-import itertools
 import re
 from dataclasses import replace
 
@@ -57,16 +56,8 @@ def run(engine, a, b, output, *, alpha=1, beta=0, c_order="C", a_order="C", b_or
     return plan
 
 
-@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
-def test_every_order_of_a_b_and_c(engine, orders):
-    rng = np.random.default_rng(1)
-    a, b = values(rng, (72, 96), "float16"), values(rng, (96, 136), "float16")
-    run(engine, a, b, "float32", a_order=orders[0], b_order=orders[1], c_order=orders[2])
-
-
-@pytest.mark.parametrize("element, output", [("float16", "float16"), ("bfloat16", "float32"),
-                                             ("bfloat16", "bfloat16")])
-def test_types(engine, element, output):
+@pytest.mark.parametrize("element, output", [("float16", "float32"), ("bfloat16", "float32")])
+def test_c_of_another_type(engine, element, output):
     rng = np.random.default_rng(2)
     run(engine, values(rng, (64, 64), element), values(rng, (64, 72), element), output)
 
@@ -76,13 +67,6 @@ def test_types(engine, element, output):
 def test_ragged_sizes_and_many_stages(engine, m, n, k):
     rng = np.random.default_rng(3)
     run(engine, values(rng, (m, k), "float16"), values(rng, (k, n), "float16"), "float32", c_pad=1)
-
-
-@pytest.mark.parametrize("alpha, beta", [(2, 0), (1, 1), (-0.5, 3)])
-def test_alpha_and_beta(engine, alpha, beta):
-    rng = np.random.default_rng(4)
-    run(engine, values(rng, (40, 64), "float16"), values(rng, (64, 24), "float16"), "float32",
-        alpha=alpha, beta=beta)
 
 
 @pytest.mark.parametrize("batch", [(3,), (2, 2)])

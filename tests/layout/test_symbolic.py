@@ -57,13 +57,7 @@ def test_random_expressions_equal_python(block):
             want = build(depth, random.Random(seed), leaves)
             got = s.evaluate(expr, dict(zip(NAMES, leaves, strict=True)))
             assert got == want, (seed, expr, leaves)
-            assert (lo is None or lo <= want) and (hi is None or want <= hi), (
-                seed,
-                expr,
-                leaves,
-                lo,
-                hi
-            )
+            assert lo <= want <= hi, (seed, expr, leaves, lo, hi)
             assert want & ~s.bits_of(expr) == 0, (seed, expr, leaves)
 
 
@@ -158,6 +152,8 @@ def test_division_by_a_symbol_that_is_a_multiple():
     assert (4 * i + 4) % n - 4 * i % n != 4                 # the next vector may begin anew
     assert s.bits_of(4 * i % n) & 3 == 0
     odd = Var("n", 1)
+    for a, b in ((4 * i + 1, n), (7, odd), (i, 7), (i, odd)):
+        assert divmod(a, b) == (a // b, a % b)
     assert (4 * i + 1) % odd - 4 * i % odd != 1
     for x in range(40):
         for m in (4, 12, 20):
