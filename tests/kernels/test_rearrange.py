@@ -323,11 +323,10 @@ def test_what_the_kernel_refuses():
         RearrangeConfig(4, (4, 4), (0,), (), side, side, (4, 1), (), 32)
     with pytest.raises(CodegenError, match="order boxes along every cut mode"):
         RearrangeConfig(4, (4, 4), (0,), (1,), side, side, (4, 1), (0,), 32)
-    with pytest.raises(CodegenError, match="need words of one element"):
-        RearrangeConfig(4, (4, 4), (), (), replace(side, grain=32), side, (4, 1), (), 32)
-    covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32, covering=True)
-    for item, target in ((1, covering), (2, replace(covering, grain=0))):
-        with pytest.raises(CodegenError, match="words of 4 bytes and threads that begin"):
-            RearrangeConfig(item, (4, 4), (), (), replace(side, word=1), target, (4, 1), (), 32)
+    covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32)
+    for item, source, target in ((4, replace(side, grain=32), side),
+                                 (1, replace(side, word=1), covering)):
+        with pytest.raises(CodegenError, match="need words of 4 bytes or of one element"):
+            RearrangeConfig(item, (4, 4), (), (), source, target, (4, 1), (), 32)
     for held in ((4, 1), (1, 4)):
         RearrangeConfig(2, (4, 4), (), (), replace(side, word=1), covering, held, (), 32)

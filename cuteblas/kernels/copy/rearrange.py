@@ -49,8 +49,8 @@ class BoxSide:
     """The layout of a box in the source or target, and the threads that move it. ``order`` has the
     modes of a run, smallest stride first, then those that rows are counted along; ``run`` is the
     number of the former. ``lanes`` are threads along a run, ``rows`` along other modes. Where runs
-    begin anywhere, threads begin at multiples of ``grain`` bytes. A ``covering`` side moves the
-    aligned words of its runs, and single elements at both ends of a run."""
+    begin anywhere, threads begin at multiples of ``grain`` bytes, and words are aligned: those of
+    smaller elements are all but the ends of a run."""
 
     order: tuple[int, ...]
     run: int
@@ -58,7 +58,11 @@ class BoxSide:
     lanes: int
     rows: int
     grain: int = 0
-    covering: bool = False
+
+    @property
+    def covering(self) -> bool:
+        """Whether runs have ends, single elements, besides their words."""
+        return self.grain > 0 and self.word > 1
 
     @property
     def run_modes(self) -> tuple[int, ...]:
@@ -129,13 +133,10 @@ class RearrangeConfig:
                 raise CodegenError(
                     f"runs of a box must be whole words, and threads must exist for them, got {self}"
                 )
-            if side.covering and not (side.grain and side.word * self.item == _WORD):
+            if side.grain and side.word * self.item != max(self.item, _WORD):
                 raise CodegenError(
-                    f"covering needs words of {_WORD} bytes and threads that begin at multiples of them, got {self}"
-                )
-            if side.grain and side.word > 1 and not side.covering:
-                raise CodegenError(
-                    f"threads that begin at multiples of {side.grain} bytes need words of one element, got {self}"
+                    f"threads that begin at multiples of {side.grain} bytes need words of {_WORD} bytes or of one "
+                    f"element, got {self}"
                 )
             if any(q in self.cut for q in side.run_modes[:-1]):
                 raise CodegenError(f"a run can only be cut along its last mode, got {self}")
