@@ -215,16 +215,16 @@ MUTATIONS = [
             "kernels/test_triangle.py"
         ),
         (
-            "kernels/copy/short_rows.py",
-            "rows + border - 1) * J",
-            "rows + border - 2) * J",
-            "kernels/test_from_short_rows.py::test_every_length_of_rows"
+            "kernels/copy/rearrange.py",
+            "first + (word - 1) < self.length",
+            "first < self.length",
+            "kernels/test_short_rows.py::test_every_length_of_rows"
         ),
         (
-            "kernels/copy/short_rows.py",
-            "self.first % config.vector)",
-            "self.first % (config.vector // 2 or 1))",
-            "kernels/test_from_short_rows.py::test_every_length_of_rows"
+            "kernels/copy/rearrange.py",
+            "(self.lines.before + run) % border)",
+            "(self.lines.before + run) % (border // 2))",
+            "kernels/test_short_rows.py::test_every_length_of_rows"
         ),
         # epilogues
         (

@@ -168,13 +168,11 @@ class GeneratedKernel:
     row: tuple[Param, ...] = ()
     uses: frozenset[Use] = frozenset()
     assembler: tuple[str, ...] = ()
-    facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
-    shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(
-        default=(), compare=False, hash=False
-    )
-    registers: tuple[tuple[str, str], ...] = field(default=(), compare=False, hash=False)
-    parts: Mapping[str, Part] = field(default_factory=dict, compare=False, hash=False)
-    tensors: Mapping[str, TensorParam] = field(default_factory=dict, compare=False, hash=False)
+    facts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(default=(), compare=False)
+    registers: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    parts: Mapping[str, Part] = field(default_factory=dict, compare=False)
+    tensors: Mapping[str, TensorParam] = field(default_factory=dict, compare=False)
 
     @cached_property
     def signature(self) -> Signature:

@@ -10,13 +10,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from threading import local
 from typing import Any
 
+import dask
 import numpy as np
 
 from ..array.wrapper import ndarray, unwrapped, wrap
 from ..engines.dispatch import kind_of
+from ..engines.engine import engine_of
+from ..engines.memory import overlap
 from ..engines.settings import Backend
 from ..functions import ascontiguousarray, backend, copy, einsum, matmul, tensordot
 from ..functions.signatures import Precision
@@ -46,7 +50,6 @@ class Term:
 
     def __call__(self, so_far: Any, *chunks: Any) -> Any:
         """The sum so far, or nothing, and this product."""
-        ours = any(type(x) is ndarray for x in (so_far, *chunks))
         before, *given = unwrapped((so_far, *chunks))
         with nullcontext() if self.backend is None else backend(self.backend):
             arrays = _settled(given)
@@ -65,7 +68,7 @@ class Term:
                     total = total.astype(self.dtype, copy=False)
         if kind_of(total) == "cupy":
             _keep_pace()
-        return wrap(total) if ours and hasattr(total, "strides") else total
+        return _as_operands(total, so_far, *chunks)
 
     def _product(self, arrays: Sequence[Any], dtype: str | None) -> Any:
         named = dict(self.arguments)
@@ -73,6 +76,11 @@ class Term:
         if dtype is not None and "dtype" in named:
             named["dtype"] = dtype
         return _FUNCTIONS[self.function](*subscripts, *arrays, precision=self.precision, **named)
+
+
+def _as_operands(x: Any, *operands: Any) -> Any:
+    """An array of our type if an operand is one."""
+    return wrap(x) if ndarray in map(type, operands) and hasattr(x, "strides") else x
 
 
 _AHEAD = 2                              # tasks of a thread whose kernels may not have ended
@@ -100,18 +108,10 @@ def _settled(chunks: Sequence[Any]) -> list[Any]:
         contiguous = x.flags.c_contiguous or x.flags.f_contiguous
         y = x if contiguous else ascontiguousarray(x)
         # what has arrived may begin anywhere: NumPy copies each operand that is not aligned
-        moves = not getattr(x.flags, "aligned",
-                            True) or any(_share_memory(x, other) for other in found)
+        moves = not getattr(x.flags, "aligned", True) or any(
+            overlap(engine_of(x).memory(x), engine_of(other).memory(other)) for other in found)
         found.append(copy(x) if y is x and moves else y)
     return found
-
-
-def _share_memory(x: Any, y: Any) -> bool:
-    if kind_of(x) == kind_of(y) == "cupy":
-        import cupy
-
-        return bool(cupy.may_share_memory(x, y))
-    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
 
 
 def _cast(x: Any, dtype: str) -> Any:
@@ -167,7 +167,7 @@ def add(*sums: Any, dtype: str | None = None) -> Any:
     for x in others:
         total = _sum(x, total)
     total = total if dtype is None else total.astype(dtype, copy=False)
-    return wrap(total) if ndarray in map(type, sums) and hasattr(total, "strides") else total
+    return _as_operands(total, *sums)
 
 
 def mirrored(chunk: Any, conj: bool) -> Any:
@@ -178,38 +178,28 @@ def mirrored(chunk: Any, conj: bool) -> Any:
 # -- in Dask's own tables --------------------------------------------------------------------------
 def tensordot_of_chunks(a: Any, b: Any, axes: Any = 2) -> Any:
     """``tensordot`` of two chunks, under the precision of Dask's configuration where it runs."""
-    import dask
-
     return tensordot(a, b, axes, precision=dask.config.get("cuteblas.precision", None))
 
 
 def einsum_of_chunks(*operands: Any, **arguments: Any) -> Any:
     """``einsum`` of chunks, under the precision of Dask's configuration where it runs."""
-    import dask
-
     named = {name: x for name, x in arguments.items() if not (name == "dtype" and x is None)}
     return einsum(*operands, precision=dask.config.get("cuteblas.precision", None), **named)
 
 
 def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     """Chunks on a GPU, or of our type, one after the other, each moved by the copy kernels."""
-    data = unwrapped(list(arrays))
-    ours = any(type(x) is ndarray for x in arrays)
-    kinds = {kind_of(x) for x in data}
-    if kinds <= {"numpy"}:
-        joined = np.concatenate(data, axis)
+    data, kinds = unwrapped(list(arrays)), {*map(kind_of, unwrapped(list(arrays)))}
+    library: Any = np if kinds <= {"numpy"} else import_module("cupy")
+    shape = [*data[0].shape]
+    if kinds != {"cupy"} or not -len(shape) <= axis < len(shape) or len({
+            (x.dtype, *x.shape[:axis], *x.shape[axis:][1:]) for x in data}) > 1:
+        joined = library.concatenate(data, axis)                # which converts them, or refuses them
     else:
-        import cupy
-
-        others = {(x.dtype, *x.shape[:axis], *x.shape[axis:][1:]) for x in data}
-        if kinds != {"cupy"} or len(others) > 1 or not -data[0].ndim <= axis < data[0].ndim:
-            joined = cupy.concatenate(data, axis)             # which converts them, or refuses them
-        else:
-            extents = [x.shape[axis] for x in data]
-            shape = [*data[0].shape]
-            shape[axis] = sum(extents)
-            joined = cupy.empty(shape, data[0].dtype)
-            for x, part in zip(data, cupy.split(joined, np.cumsum(extents[:-1]).tolist(), axis),
-                               strict=True):
-                copy(x, out=part)
-    return wrap(joined) if ours else joined
+        extents = [x.shape[axis] for x in data]
+        shape[axis] = sum(extents)
+        joined = library.empty(shape, data[0].dtype)
+        for x, part in zip(data, library.split(joined, np.cumsum(extents[:-1]).tolist(), axis),
+                           strict=True):
+            copy(x, out=part)
+    return _as_operands(joined, *arrays)

@@ -34,7 +34,7 @@ _MOST_IDLE = 256                        # connections without a token
 _BREATH = 0.05                          # seconds until a connection is accepted that could not be
 _MAPPED = 32                            # allocations of other processes that stay mapped
 _HANDLE, _BYTES, _DONE = b"h", b"b", b"d"
-_PLACE = struct.Struct("<IQ")     # the length of a handle, and where in its memory the array begins
+_PLACE = struct.Struct("<64sQ")   # a handle, and where in its memory the array begins
 
 
 def possible() -> bool:
@@ -151,7 +151,7 @@ class Offers:
                             handle, offset = self._memory.handle_of(x)
                         except RuntimeError:            # CUDA's: memory of a kind that has none
                             handle, offset = b"", 0
-                        connection.sendall(_PLACE.pack(len(handle), offset) + handle)
+                        connection.sendall(_PLACE.pack(handle, offset))
                     else:
                         connection.sendall(memoryview(self._memory.on_host(x)))
         except OSError:
@@ -186,10 +186,9 @@ def _by_handle(memory: Any, connection: socket.socket, x: Any) -> bool:
     if _refused:
         return False
     connection.sendall(_HANDLE)
-    length, offset = _PLACE.unpack(_received(connection, _PLACE.size))
-    handle = bytes(_received(connection, length))
+    handle, offset = _PLACE.unpack(_received(connection, _PLACE.size))
     try:
-        if not handle:
+        if not any(handle):
             raise RuntimeError("memory of its kind has no handle")
         memory.copy(x, handle, offset)
     except RuntimeError as error:                       # CUDA's

@@ -7,17 +7,18 @@ added in groups. Gram matrices have one side of the diagonal computed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from math import prod
 from typing import Any
+from warnings import catch_warnings
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.array.core import Array, asanyarray, unify_chunks
+from dask.array.core import Array, PerformanceWarning, asanyarray, unify_chunks
 from dask.array.einsumfuncs import parse_einsum_input
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
@@ -27,8 +28,11 @@ from .._dtypes import DTYPES
 from ..array.wrapper import ndarray
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
+from ..engines.memory import Memory
 from ..engines.settings import BACKENDS
 from ..functions.algorithms import checked_precision
+from ..functions.dot import settle_tensordot
+from ..functions.gufunc import resolve_product
 from ..functions.routing import route_of
 from .chunks import Term, add, mirrored
 
@@ -74,25 +78,12 @@ def matmul(a: Any, b: Any) -> Array:
     a, b = asanyarray(a), asanyarray(b)
     if (reason := _why_not(a, b)) is not None:
         return _by_dask("matmul", reason, a, b)
-    if not a.ndim or not b.ndim:
-        raise ValueError(
-            "matmul: Input operand does not have enough dimensions (has 0, gufunc core with signature "
-            "(n?,k),(k,m?)->(n?,m?) requires 1)"
-        )
-    k_of_b, = b.shape[-2:][:1]
-    if a.shape[-1] != k_of_b and not np.isnan(a.shape[-1] + k_of_b):
-        raise ValueError(
-            f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {k_of_b} is different from {a.shape[-1]})"
-        )
+    product = resolve_product(*_memories(a, b))
     if a.ndim == b.ndim == 2 and (gram := _gram(a, b)) is not None:
         x, axis, conj = gram
-        return _tensordot("matmul", x, x, ((axis,), (axis,)), conj)
-    batch = [f"batch{i}" for i in range(max(a.ndim, b.ndim, 2) - 2)]
-    rows, columns = ["m"] * (a.ndim > 1), ["n"] * (b.ndim > 1)
-    first = (*batch[len(batch) - max(a.ndim - 2, 0):], *rows, "k")
-    second = (*batch[len(batch) - max(b.ndim - 2, 0):], "k", *columns)
-    return _contraction("matmul", (), [(a, first), (b, second)], (*batch, *rows, *columns))
+        return _tensordot(x, x, ((axis,), (axis,)), conj)
+    first, second = (term.axes for term in product.terms)
+    return _contraction("matmul", (), [(a, first), (b, second)], product.axes)
 
 
 def tensordot(lhs: Any, rhs: Any, axes: Any = 2) -> Array:
@@ -126,31 +117,27 @@ def tensordot(lhs: Any, rhs: Any, axes: Any = 2) -> Array:
     lhs, rhs = asanyarray(lhs), asanyarray(rhs)
     if (reason := _why_not(lhs, rhs)) is not None:
         return _by_dask("tensordot", reason, lhs, rhs, axes=axes)
-    try:
-        left, right = axes
-    except TypeError:
-        left, right = range(lhs.ndim - axes, lhs.ndim), range(axes)
-    pairs = [tuple(named) if isinstance(named, Iterable) else (named,) for named in (left, right)]
-    try:
-        left, right = (tuple(range(x.ndim)[int(i)] for i in named)
-                       for x, named in zip((lhs, rhs), pairs, strict=True))
-    except IndexError:
-        raise ValueError("shape-mismatch for sum") from None
-    if len(left) != len(right) or len({*left}) < len(left) or len({*right}) < len(right) or any(
-            lhs.shape[i] != rhs.shape[j] and not np.isnan(lhs.shape[i] + rhs.shape[j]) for i, j in zip(left, right, strict=True)):
+    return _tensordot(lhs, rhs, axes, False)
+
+
+def _tensordot(lhs: Array, rhs: Array, axes: Any, conj: bool) -> Array:
+    settled = settle_tensordot(*_memories(lhs, rhs), None, axes)
+    if settled is None:
         raise ValueError("shape-mismatch for sum")
-    return _tensordot("tensordot", lhs, rhs, (left, right), False)
+    first, second = (term.axes for term in settled.terms)
+    left = tuple(i for i, index in enumerate(first) if index in second)
+    right = tuple(second.index(first[i]) for i in left)
+    symmetric = lhs.name == rhs.name and left == right and lhs.ndim == 2 and len(left) == 1
+    return _contraction("tensordot", (("axes", (left, right)),), [(lhs, first), (rhs, second)],
+                        settled.axes, conj, symmetric)
 
 
-def _tensordot(function: str, lhs: Array, rhs: Array, axes: tuple[tuple[int, ...], tuple[int, ...]],
-               conj: bool) -> Array:
-    first, second = [f"a{i}" for i in range(lhs.ndim)], [f"b{i}" for i in range(rhs.ndim)]
-    for i, j in zip(*axes, strict=True):
-        second[j] = first[i]
-    out = (*(c for c in first if c not in second), *(c for c in second if c not in first))
-    symmetric = lhs.name == rhs.name and axes[0] == axes[1] and lhs.ndim == 2 and len(axes[0]) == 1
-    return _contraction(function, (("axes", axes),), [(lhs, tuple(first)), (rhs, tuple(second))],
-                        out, chunks_by="tensordot", conj=conj, symmetric=symmetric)
+def _memories(*arrays: Array) -> tuple[Memory, Memory]:
+    """Two arrays for NumPy's rules; where an extent is not known, extents are not compared."""
+    known = not any(np.isnan(n) for x in arrays for n in x.shape)
+    first, second = (Memory(x.shape if known else (1,) * x.ndim, (0,) * x.ndim, x.dtype)
+                     for x in arrays)
+    return first, second
 
 
 def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every: Any = None,
@@ -197,38 +184,19 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every
                         split_every=split_every, **arguments)
     names = [tuple(term) for term in inputs.split(",")]
     text = f"{inputs}->{outputs}"
+    wanted: dict[str, Any] = {}
     if not any(np.isnan(n) for x in arrays for n in x.shape):
-        np.einsum_path(text, *(np.broadcast_to(np.zeros((), x.dtype), x.shape) for x in arrays),
-                       optimize=False)
-    terms = _within_chunks(arrays, names, outputs)
+        with catch_warnings(action="ignore", category=PerformanceWarning):
+            wanted = dict(zip(outputs, DASKS["einsum"](text, *arrays, optimize=True).chunks,
+                              strict=True))
+    # cut where Dask cuts them so that chunks of the result are not larger
+    terms = [(x.rechunk({axis: wanted[letter] for axis, letter in enumerate(letters)
+                         if letter in wanted and x.shape[axis] > 1}), letters)
+             for x, letters in zip(arrays, names, strict=True)]
     given = {"subscripts": text, "optimize": optimize, **arguments}
     if dtype is not None:
         given["dtype"] = np.dtype(dtype)
     return _contraction("einsum", tuple(given.items()), terms, tuple(outputs))
-
-
-def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]],
-                   outputs: str) -> list[tuple[Array, tuple[str, ...]]]:
-    """The operands, cut so that result chunks are no larger than theirs, with Dask's tolerance."""
-    terms = list(zip(arrays, names, strict=True))
-    if len(arrays) < 2 or not outputs or any(np.isnan(n) for x in arrays for n in x.shape):
-        return terms
-    largest: dict[str, int] = {}
-    for x, letters in terms:
-        for letter, chunks in zip(letters, x.chunks, strict=True):
-            largest[letter] = max(max(chunks), largest.get(letter, 1))
-    most = max(prod(max(1, *chunks) for chunks in x.chunks)
-               for x in arrays) * dask.config.get("array.chunk-size-tolerance", 1.25)
-    wanted = {letter: largest[letter] for letter in outputs}
-    while prod(wanted.values()) > most and max(wanted.values()) > 1:
-        widest = max(wanted, key=lambda letter: wanted[letter])
-        wanted[widest] = -(-wanted[widest] // 2)
-    found = []
-    for x, letters in terms:
-        cuts = {axis: wanted[letter] for axis, letter in enumerate(letters)
-                if letter in wanted and x.shape[axis] > 1 and max(x.chunks[axis]) > wanted[letter]}
-        found.append((x.rechunk(cuts) if cuts else x, letters))
-    return found
 
 
 # -- graphs ----------------------------------------------------------------------------------------
@@ -247,16 +215,14 @@ def _settings() -> tuple[Any, Any]:
 
 def _contraction(function: str, arguments: tuple[tuple[str, Any], ...],
                  terms: Sequence[tuple[Array, tuple[str, ...]]], out: tuple[str, ...],
-                 chunks_by: str | None = None, conj: bool = False,
-                 symmetric: bool = False) -> Array:
+                 conj: bool = False, symmetric: bool = False) -> Array:
     """A sum of products of chunks, for each chunk of the result; ``symmetric`` equals its
     (conjugate) transpose."""
     precision, backend = _settings()
     extents, arrays = unify_chunks(*(x for term in terms for x in term), warn=False)
     inputs = [indices for _x, indices in terms]
-    term = Term(chunks_by or function, arguments, "", "", precision, backend, conj, alone=True,
-                last=True)
-    meta = term(None, *(_settled_meta(x) for x in arrays))
+    term = Term(function, arguments, "", "", precision, backend, conj, alone=True)
+    meta = term(None, *(meta_from_array(x._meta, x.ndim, x.dtype) for x in arrays))
     dtype = meta.dtype
     term = replace(term, dtype=dtype.name, sums=DTYPES[dtype.name].computed if dtype.name in DTYPES
                    else dtype.name)
@@ -282,10 +248,6 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...],
                  dtype=dtype, meta=meta_from_array(meta, ndim=len(out), dtype=dtype))
 
 
-def _settled_meta(x: Array) -> Any:
-    return x._meta if hasattr(x._meta, "ndim") and x._meta.ndim == x.ndim else meta_from_array(x._meta, ndim=x.ndim, dtype=x.dtype)
-
-
 def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...],
              terms: Sequence[Sequence[Hashable]], term: Term, chains: int) -> None:
     """The tasks of one sum: terms in chains, and the ends of these in groups."""
@@ -295,18 +257,15 @@ def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...],
             term = replace(term, operands=tuple(once.index(key) for key in keys))
         return (term, before, *once)
 
-    if len(terms) == 1:
-        graph[result] = task(term, None, terms[0])
-        return
-    step = replace(term, alone=False, last=False)
+    step, last = (replace(term, alone=len(terms) == 1, last=last) for last in (False, True))
     name, *block = result
     ends: list[tuple[Any, ...]] = []
     for start, stop in pairwise([len(terms) * i // chains for i in range(chains + 1)]):
         before: tuple[Any, ...] | None = None
         for i in range(start, stop):
-            last = chains == 1 and i == stop - 1
-            key = result if last else (f"sum-of-{name}", *block, i)
-            graph[key] = task(replace(step, last=True) if last else step, before, terms[i])
+            ends_it = chains == 1 and i == stop - 1
+            key = result if ends_it else (f"sum-of-{name}", *block, i)
+            graph[key] = task(last if ends_it else step, before, terms[i])
             before = key
         assert before is not None
         ends.append(before)

@@ -8,13 +8,13 @@ first copied to scratch memory in the source's order. NumPy's copies release the
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import gcd, prod
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -171,31 +171,16 @@ def _cores() -> int:
 def _shared(work: Callable[[Iterator[_Index]], None], blocks: Iterator[_Index],
             threads: int) -> None:
     """Work on all blocks in threads, which end with this one, by interruption too."""
-    failed: list[BaseException] = []
+    from concurrent.futures import ThreadPoolExecutor  # which few copies need
 
-    def help_out() -> None:
+    helpers = []
+    with ThreadPoolExecutor(threads, "cuteblas copy") as pool:
         try:
+            with suppress(RuntimeError):           # no more threads: then with those that there are
+                for _ in range(threads - 1):
+                    helpers.append(pool.submit(work, blocks))
             work(blocks)
-        except BaseException as error:                  # raised below
-            failed.append(error)
-            _drained(blocks)
-
-    helpers = [Thread(target=help_out, name="cuteblas copy", daemon=True)
-               for _ in range(threads - 1)]
-    try:
-        with suppress(RuntimeError):               # no more threads: then with those that there are
             for helper in helpers:
-                helper.start()
-        work(blocks)
-    finally:
-        _drained(blocks)
-        for helper in helpers:
-            if helper.ident is not None:
-                helper.join()
-    if failed:
-        raise failed[0]
-
-
-def _drained(blocks: Iterator[_Index]) -> None:
-    for _ in blocks:
-        pass
+                helper.result()
+        finally:
+            deque(blocks, 0)                            # nothing is left for others

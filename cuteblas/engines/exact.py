@@ -7,9 +7,8 @@ the integer type, where they wrap as NumPy's. Small elements have fewer digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,8 +19,8 @@ from .counters import tally
 from .memory import contiguous_strides, shadow
 from .scratch import Scratch
 
-__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "LEAST", "SMALL", "WITHOUT_BLAS", "dot", "inner",
-           "least_products", "matmul", "matvec", "product_of", "tensordot", "vecmat", "words_for"]
+__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "LEAST", "OF_MATRICES", "SMALL", "WITHOUT_BLAS",
+           "least_products", "matmul", "product", "product_of", "words_for"]
 
 WITHOUT_BLAS = frozenset("?bBhHiIlLqQe")
 SMALL = 256
@@ -150,19 +149,15 @@ def _shadow(x: np.ndarray, sums: int) -> np.ndarray:
                         for axis, extent in enumerate(x.shape)), x.strides)
 
 
-def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
-    if not a.ndim or not b.ndim:
+def product(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
+    """A function of :data:`OF_MATRICES` of vectors and matrices, as :func:`matmul`."""
+    if function == "dot" and not (out is None or out.flags.carray):
         return None
-    shape = a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1)
-    if out is not None and not (out.shape == shape and out.flags.carray):
+    if function == "matvec":
+        return matmul(function, b, a.T, out) if a.ndim == 2 else None
+    if function == "vecmat" and b.ndim < 2:
         return None
-    if a.ndim > 2 or b.ndim > 2:
-        return _contracted(function, a, b, [a.ndim - 1], [max(b.ndim - 2, 0)], out)
-    return matmul(function, a, b, out) if a.shape[-1] == b.shape[0] else None
-
-
-def inner(function: str, a: np.ndarray, b: np.ndarray) -> Any:
-    return _contracted(function, a, b, [a.ndim - 1], [b.ndim - 1]) if a.ndim and b.ndim else None
+    return matmul(function, a, b.T if function == "inner" else b, out)
 
 
 def least_products(*arrays: np.ndarray) -> int:
@@ -173,82 +168,18 @@ def least_products(*arrays: np.ndarray) -> int:
     return _LEAST_INTEGERS
 
 
-def _are_few(a: np.ndarray, b: np.ndarray, k: int) -> bool:
-    return a.size * b.size < k * least_products(a, b)
+OF_MATRICES = frozenset({"dot", "inner", "linalg.multi_dot", "matvec", "vecmat"})
+BY_BLAS = OF_MATRICES | {"linalg.tensordot", "tensordot"}
+"""Functions that are products of matrices, the first of two matrices or vectors at once."""
 
 
-def tensordot(function: str, a: np.ndarray, b: np.ndarray, axes: Any = 2) -> Any:
-    """``numpy.tensordot``; where BLAS is not used, by ``numpy.dot`` of the matrices."""
-    if _are_few(a, b, 1):
-        return None
-    try:
-        named = [tuple(x) if np.iterable(x) else (x,) for x in
-                 (axes if np.iterable(axes) else (range(-axes, 0), range(axes)))]
-        axes_a, axes_b = ([range(x.ndim)[i] for i in each]
-                          for x, each in zip((a, b), named, strict=True))
-    except (IndexError, TypeError, ValueError):
-        return None
-    if bool in map(type, chain(*named)) \
-            or not len({*axes_a}) == len({*axes_b}) == len(axes_a) == len(axes_b):
-        return None                                     # which NumPy refuses
-    return _contracted(function, a, b, axes_a, axes_b)
-
-
-def _contracted(function: str, a: np.ndarray, b: np.ndarray, axes_a: list[int], axes_b: list[int],
-                out: np.ndarray | None = None) -> Any:
-    """The sum over pairs of axes, into a contiguous ``out`` or a new array."""
-    if [a.shape[i] for i in axes_a] != [b.shape[i] for i in axes_b]:
-        return None
-    k = prod(a.shape[i] for i in axes_a)
-    if not k or _are_few(a, b, k):
-        return None
-    rest_a, rest_b = ([i for i in range(x.ndim) if i not in named]
-                      for x, named in ((a, axes_a), (b, axes_b)))
-    shape = tuple(a.shape[i] for i in rest_a) + tuple(b.shape[i] for i in rest_b)
-    x, y = a.transpose(*rest_a, *axes_a).reshape(a.size // k, k), b.transpose(*axes_b, *rest_b).reshape(k, b.size // k)
-    result = matmul(function, x, y, None if out is None else out.reshape(len(x), -1))
-    if result is None:
-        if function in ("dot", "inner"):                # which NumPy computes as the arrays are
-            return None
-        result = np.dot(x, y)
-        tally(function, "calls", "numpy").tick()
-    return result.reshape(shape)[()] if out is None else out
-
-
-def matvec(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
-    if x1.ndim < 2 or not _in_order(x1, x2, out):
-        return None
-    return _vecmat(function, x2, x1.swapaxes(-1, -2), out)
-
-
-def vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
-    return _vecmat(function, x1, x2, out) if x2.ndim > 1 and _in_order(x1, x2, out) else None
-
-
-def _vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> Any:
-    if not x1.ndim or x2.size + x2.shape[-1] * x1.size < LEAST:
-        return None
-    if x2.ndim == 2:
-        return matmul(function, x1, x2, out)
-    result = matmul(function, x1[..., None, :], x2, None if out is None else out[..., None, :])
-    return result if result is None else out if out is not None else result[..., 0, :]
-
-
-def _in_order(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> bool:
-    """Whether the axes of a new result of ``matvec`` or ``vecmat`` are in C order."""
-    return out is not None or (x1.ndim < 3 and x2.ndim < 3) or (x1.flags.c_contiguous
-                                                                and x2.flags.c_contiguous)
-
-
-BY_BLAS: dict[str, Callable[..., Any]] = {"dot": dot, "inner": inner, "linalg.multi_dot": dot,
-                                          "linalg.tensordot": tensordot, "matvec": matvec,
-                                          "tensordot": tensordot, "vecmat": vecmat}
-
-
-def product_of(function: str, x1: np.ndarray, x2: np.ndarray,
-               out: np.ndarray | None = None) -> np.ndarray:
+def product_of(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None,
+               counts: bool = False) -> np.ndarray:
+    """``numpy.matmul``, by BLAS where that is quicker; ``counts``: nobody else counts NumPy's."""
     if x1.dtype.char in WITHOUT_BLAS and (result := matmul(function, x1, x2, out)) is not None:
         return result
+    if counts:
+        tally(function, "calls", "numpy").tick()
     return np.matmul(x1, x2, out=out)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -138,23 +137,16 @@ def _image(x: np.ndarray) -> _Image:
     low, high = memory.span
     if not x.size:
         return _Image(0, x.strides)
-    given = enumerate(zip(x.strides, x.shape, strict=True))
-    modes = sorted(((abs(s), n, axis) for axis, (s, n) in given if s and n > 1), reverse=True)
-    nbytes = prod(n for _stride, n, _axis in modes) * x.itemsize
-    if high - low <= nbytes and x.dtype.isnative:
+    own = x[(*(slice(None, None, -1) if s < 0 else slice(None if s else 1)
+               for s in x.strides), ...)]
+    if high - low <= own.nbytes and x.dtype.isnative:
         return _Image(high - low, x.strides, -low, memory.address + low, memory.address + high)
-    axes = [axis for *_mode, axis in modes]
-    moved = [slice(None, None, -1) if s < 0 else slice(None) if s else slice(0, 1)
-             for s in x.strides]
-    view = x[(*moved, ...)]
-    packed = view.transpose((*(axis for axis in range(x.ndim) if axis not in axes), *axes))
-    packed = packed.reshape(packed.shape[x.ndim - len(axes):])
-    strides = [0] * x.ndim
-    for axis, stride in zip(axes, contiguous_strides(packed.shape, x.itemsize), strict=True):
-        strides[axis] = stride if x.strides[axis] > 0 else -stride
-    first = sum(-s * (n - 1) for s, n in zip(strides, x.shape, strict=True) if s < 0)
-    key = memory.address + low, tuple((s, n) for s, n, _axis in modes), x.dtype.str
-    return _Image(nbytes, tuple(strides), first, packed=packed, key=key)
+    steps = compact(own).strides
+    axes = sorted(range(x.ndim), key=lambda axis: -steps[axis])
+    strides = tuple(-t if s < 0 else s and t for s, t in zip(x.strides, steps, strict=True))
+    modes = tuple((own.strides[axis], n) for axis in axes if (n := own.shape[axis]) > 1)
+    return _Image(own.nbytes, strides, -Memory(x.shape, strides, x.dtype).span[0],
+                  packed=own.transpose(axes), key=(memory.address + low, modes, x.dtype.str))
 
 
 def bytes_at(address: int, nbytes: int) -> np.ndarray:

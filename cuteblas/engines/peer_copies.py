@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -17,7 +17,7 @@ from .cuda import CUDA, spare_memory
 from .execution import Execution
 from .memory import Memory, new_memory
 
-__all__ = ["Stream", "assign", "boxes_of", "copy_box", "hold"]
+__all__ = ["Copies", "assign", "boxes_of", "copy_box"]
 
 _RUN_BYTES = 1 << 30                   # of one run, which the driver takes
 _MOST_COPIES = 64                      # for one box, before it is packed
@@ -123,26 +123,39 @@ def boxes_of(x: Any) -> list[tuple[range, ...]]:
             for start, part in zip(x.starts, x.shards, strict=True)]
 
 
+class Copies:
+    """Copies in streams of their own, which follow all that the caller has begun on the devices
+    whose memory they read or write; what the caller begins there later follows them."""
+
+    def __init__(self, between: Peers, devices: Iterable[int]):
+        self._between = between
+        self._begun = {device: between.record(device, "kernels") for device in devices}
+        self._joined: set[tuple[Stream, int]] = set()   # streams, and whose memory they copy
+
+    def copy(self, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> Any:
+        """Begin a copy, and say when it ends."""
+        for device in {target[0], source[0]}:
+            if (lane, device) not in self._joined:
+                self._joined.add((lane, device))
+                self._between.wait(*lane, self._begun[device])
+        copy_box(self._between, lane, target, source)
+        return self._between.record(*lane)
+
+    def end(self) -> None:
+        """Let devices follow all copies, and keep the arrays of which parts move until then."""
+        ended = {lane: self._between.record(*lane) for lane, _device in self._joined}
+        for lane, device in self._joined:
+            self._between.wait(device, "kernels", ended[lane])
+        self._between.hold([*ended.values()])
+        spare_memory(self._between.let_go)
+
+
 def assign(between: Peers, target: Any, source: Any) -> None:
     """Copy a :class:`~cuteblas.ShardedArray` into another of its shape and type, in any shards."""
-    devices = sorted({*target.devices, *source.devices})
-    begun = [between.record(device, "kernels") for device in devices]
-    for device in {*target.devices}:
-        for event in begun:
-            between.wait(device, "in", event)
+    copies = Copies(between, {*target.devices, *source.devices})
     shards = [zip(x.devices, x.shards, boxes_of(x), strict=True) for x in (target, source)]
     for (to, dst, its), (origin, src, theirs) in product(*shards):
         if all(box := common(its, theirs)):
-            copy_box(between, (to, "in"), (to, dst[seen_from(box, its)]),
-                     (origin, src[seen_from(box, theirs)]))
-    ended = [between.record(device, "in") for device in {*target.devices}]
-    for device in devices:
-        for event in ended:
-            between.wait(device, "kernels", event)
-    hold(between, ended)
-
-
-def hold(between: Peers, events: Sequence[Any]) -> None:
-    """Keep arrays of which parts have moved until events have happened."""
-    between.hold(events)
-    spare_memory(between.let_go)
+            copies.copy((to, "in"), (to, dst[seen_from(box, its)]),
+                        (origin, src[seen_from(box, theirs)]))
+    copies.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
 from .memory import Memory, new_memory
-from .peer_copies import Stream, boxes_of, copy_box, hold
+from .peer_copies import Copies, boxes_of
 from .sharded import ShardedArray
 
 __all__ = ["multiply_over"]
@@ -74,18 +74,16 @@ def _held(name: str, x: ShardedArray) -> Held:
     return Held(axes, axes[x.axis], tuple(parts), x.dtype.itemsize)
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
     """Memory of a device for what is elsewhere: arrivals, and what still reads it."""
 
-    __slots__ = ("array", "filled", "key", "last", "memory", "used")
-
-    def __init__(self, memory: Any):
-        self.memory = memory
-        self.array: Any = None
-        self.key: Any = None
-        self.filled: dict[int, Any] = {}
-        self.last: dict[Lane, Any] = {}
-        self.used: list[Any] = []
+    memory: Any
+    array: Any = None
+    key: Any = None
+    filled: dict[int, Any] = field(default_factory=dict)
+    last: dict[Lane, Any] = field(default_factory=dict)
+    used: list[Any] = field(default_factory=list)
 
 
 class _Runner:
@@ -94,9 +92,7 @@ class _Runner:
         self.between, self.plan, self.arrays, self.multiply = between, plan, arrays, multiply
         self.read = "abc" if reads_c else "ab"
         self.slots: dict[Any, _Slot] = {}
-        self.begun: dict[int, Any] = {}                 # what the caller has begun on a device
         self.sent: dict[Any, Any] = {}                  # the last copy of an operand by a link
-        self.joined: set[tuple[Stream, int]] = set()    # streams, and whose memory they copy
 
     def reserve(self) -> None:
         sizes: dict[Any, int] = {}
@@ -112,8 +108,8 @@ class _Runner:
 
     def run(self) -> None:
         """Begin everything; a device's current stream follows copies from and to it."""
-        for device in {*self.plan.steps}.union(*(x.devices for x in self.arrays.values())):
-            self.begun[device] = self.between.record(device, "kernels")
+        devices = {*self.plan.steps}.union(*(x.devices for x in self.arrays.values()))
+        self.copies = Copies(self.between, devices)
         try:
             for action in self.plan.actions:
                 with self.between.on(action.device):
@@ -122,10 +118,7 @@ class _Runner:
                     else:
                         self._compute(action.device, action.step)
         finally:                        # after an error too: copies that have begun go on
-            ended = {lane: self.between.record(*lane) for lane, _other in self.joined}
-            for lane, other in self.joined:
-                self.between.wait(other, "kernels", ended[lane])
-            hold(self.between, [*ended.values()])
+            self.copies.end()
 
     def _follow(self, device: int, lane: Lane, events: Iterable[Any]) -> None:
         for event in events:
@@ -143,15 +136,6 @@ class _Runner:
             return x[piece.inside]
         return cupy.ndarray(panel.shape, x.dtype, slot.memory,
                             new_memory(Memory(panel.shape, x.strides, x.dtype), "K").strides)
-
-    def _copy(self, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> Any:
-        """Begin a copy, and say when it ends."""
-        for other in {target[0], source[0]}:
-            if (lane, other) not in self.joined:
-                self.joined.add((lane, other))
-                self.between.wait(*lane, self.begun[other])
-        copy_box(self.between, lane, target, source)
-        return self.between.record(*lane)
 
     def _bring(self, action: Action) -> None:
         device, name = action.device, action.name
@@ -174,7 +158,7 @@ class _Runner:
         before, event = self.sent.get(link, (device, None))
         if before != device:            # so that what is asked for first arrives first
             self.between.wait(device, lane, event)
-        ended = slot.filled[action.piece] = slot.last[lane] = self._copy(
+        ended = slot.filled[action.piece] = slot.last[lane] = self.copies.copy(
             (device, lane), (device, slot.array[piece.within]), (origin, source))
         if link:
             self.sent[link] = device, ended
@@ -201,5 +185,5 @@ class _Runner:
             lane: Lane = "inside" if piece.device == device else "out"
             self.between.wait(device, lane, ended)
             target = self.arrays["c"].shards[piece.shard][piece.inside]
-            slots[-1].used.append(self._copy((device, lane), (piece.device, target),
-                                             (device, found[-1][piece.within])))
+            slots[-1].used.append(self.copies.copy((device, lane), (piece.device, target),
+                                                   (device, found[-1][piece.within])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,37 +140,32 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
 
 def stream_tiles(call: Tiled) -> bool:
     """Compute all tiles, smaller ones if the device lacks memory; ``False`` if there are none."""
-    x, function = call.extents, call.function
+    x, exchange = call.extents, exchanged.get()
     room = free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
-    exchange = exchanged.get()
-    if exchange is not None and not any(exchange.is_of(operand.array)
-                                        for operand in call.operands[:2]):
-        exchange = None
+    if exchange is not None and any(exchange.is_of(operand.array) for operand in call.operands[:2]):
+        with suppress(CUDA.out_of_memory, Abandoned):
+            if _are_streamed(call, exchange.schedule(x, room), exchange):
+                return True
+        exchange.abandon(current_ring().link.ordinal)
     for _ in range(_MOST_HALVINGS):
-        plan = schedule(x, room) if exchange is None else exchange.schedule(x, room)
-        if plan is None and exchange is not None:
-            exchange.abandon(current_ring().link.ordinal)
-            exchange, plan = None, schedule(x, room)
-        if plan is None:
-            return False
         try:
-            with crossing() as way:
-                _Streamed(way, plan, call, exchange).run()
-        except (CUDA.out_of_memory, Abandoned) as error:
-            if exchange is not None:
-                exchange.abandon(current_ring().link.ordinal)
-                exchange = None
-            if isinstance(error, Abandoned):
-                continue
-            tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
+            return _are_streamed(call, schedule(x, room))
+        except CUDA.out_of_memory:
+            tally(call.function, "moved", "smaller tiles: no memory on the GPU").tick()
             room //= 2
-        else:
-            tally(function, "calls", "in tiles").tick()
-            tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
-            return True
     return False
+
+
+def _are_streamed(call: Tiled, plan: Schedule | None, exchange: Exchange | None = None) -> bool:
+    if plan is None:
+        return False
+    with crossing() as way:
+        _Streamed(way, plan, call, exchange).run()
+    tally(call.function, "calls", "in tiles").tick()
+    tally(call.function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
+    return True
 
 
 def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:

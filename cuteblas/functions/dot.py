@@ -68,7 +68,8 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None,
     >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    if type(a) is _NDARRAY and precision is variant is None and (result := at_once("dot", np.dot, a, b, out)) is not None:
+    if type(a) is _NDARRAY and precision is variant is None \
+            and (result := at_once("dot", np.dot, a, b, out, settle=settle_dot)) is not None:
         return result
     return dot_for("dot", a, b, out, checked_algorithm(precision, variant))
 
@@ -112,7 +113,8 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None,
     >>> cuteblas.inner(np.ones((2, 3)), np.ones((4, 3))).shape
     (2, 4)
     """
-    if type(a) is _NDARRAY and precision is variant is None and (result := at_once("inner", np.inner, a, b)) is not None:
+    if type(a) is _NDARRAY and precision is variant is None \
+            and (result := at_once("inner", np.inner, a, b, settle=_settle_inner)) is not None:
         return result
     return answer("inner", np.inner, _settle_inner, checked_algorithm(precision, variant),
                   *_typed(a, b))
@@ -228,7 +230,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     if devices is not None:
         return _tensordot_over(a, b, axes, devices, checked_precision(precision), variant)
     if type(a) is _NDARRAY and precision is variant is None \
-            and (result := at_once("tensordot", np.tensordot, a, b, None, {"axes": axes})) is not None:
+            and (result := at_once("tensordot", np.tensordot, a, b, None, {"axes": axes},
+                                   settle_tensordot)) is not None:
         return result
     return answer("tensordot", np.tensordot, settle_tensordot,
                   checked_algorithm(precision, variant), a, b, axes=axes)

@@ -12,7 +12,15 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types
-from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
+from ..engines.exact import (
+    BY_BLAS,
+    FLOAT32,
+    FLOAT64,
+    OF_MATRICES,
+    SMALL,
+    WITHOUT_BLAS,
+    product,
+)
 from ..engines.memory import Memory
 from ..engines.placement import FEW, Work, host_engine, offload, rehearsing, stays, work_of
 from ..engines.replay.registry import replays
@@ -236,7 +244,7 @@ _ticks: dict[str, Callable[[], int]] = {}
 
 
 def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
-            arguments: ByName = NOTHING) -> Any:
+            arguments: ByName = NOTHING, settle: Settle | None = None) -> Any:
     """A product of plain arrays that stay on the host; ``None`` for any other call."""
     if type(a) is not _NDARRAY or type(b) is not _NDARRAY or not (out is None
                                                                   or type(out) is _NDARRAY):
@@ -246,10 +254,18 @@ def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
                                  + b.size <= FEW) and not stays(a, b, out):
         return None
     dtype = a.dtype
-    if dtype is not FLOAT64 and dtype is not FLOAT32 and (a.size > SMALL or b.size > SMALL) and dtype.char in WITHOUT_BLAS \
-            and (by_blas := BY_BLAS.get(function)) is not None and not (arguments and function in UFUNCS) \
-            and (result := by_blas(function, a, b, **(arguments if out is None else {"out": out}))) is not None:
-        return result
+    if dtype is not FLOAT64 and dtype is not FLOAT32 and (a.size > SMALL or b.size > SMALL) \
+            and dtype.char in WITHOUT_BLAS and function in BY_BLAS and not (arguments and function in UFUNCS):
+        if a.ndim < 3 > b.ndim and function in OF_MATRICES:
+            result = product(function, a, b, out)
+        else:
+            from .numpy_einsum import contract_by_blas
+
+            key = key_of(arguments, function, *((x.shape, x.strides, x.dtype.num, x.dtype.isnative)
+                                                for x in (a, b)))
+            result = key and contract_by_blas(key, settle, a, b, out, arguments)
+        if result is not None:
+            return result
     if arguments:
         result = call(a, b, **arguments) if out is None else call(a, b, out=out, **arguments)
     else:
@@ -266,7 +282,7 @@ def answer(function: str, numpys: Func, settle: Settle, algorithm: Algorithm,
            *operands: Any, out: Any = None, **arguments: Any) -> Any:
     """Answer one of NumPy's products; ``settle`` says what it computes."""
     if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
-            and (result := at_once(function, numpys, operands[0], operands[1], out, arguments)) is not None:
+            and (result := at_once(function, numpys, operands[0], operands[1], out, arguments, settle)) is not None:
         return result
     head, result = replay_product(function, operands, out, algorithm, arguments)
     if result is not None:

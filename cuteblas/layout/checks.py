@@ -40,11 +40,11 @@ class Shaped:
     shape: Any
 
 
-def integer(x: Any, op: str, expected: str = "expected an integer") -> int:
+def integer(x: Any, op: str, expected: str = "expected an integer", *operands: Any) -> int:
     """``x`` as a plain integer, from anything with ``__index__`` but a bool."""
     if type(x) is not int:
         if isinstance(x, bool) or not hasattr(type(x), "__index__"):
-            raise LayoutError(op, f"{expected}, got {described(x)}")
+            raise LayoutError(op, f"{expected}, got {described(x)}", *operands)
         x = operator.index(x)
     if not _LEAST <= x <= _MOST:
         raise LayoutError(op, f"the integer has {x.bit_length()} bits, more than {BITS}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product as _cartesian
-from operator import add
+from math import prod
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
@@ -300,28 +300,20 @@ def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any,
 
 
 class _Fit:
-    """Layouts found from values: tuples, an integer a kind of stride (plain, ``@0`` ...)."""
+    """Layouts found from the values of a layout, integers or coordinates."""
 
     def __init__(self, layout: Layout, tiler: Layout, runs: Sequence[tuple[Any, Any]],
                  inner: Sequence[tuple[int, int]]):
         self.layout, self.tiler, self.inner = layout, tiler, inner
-        self.shape = [c for c, _ in runs]
-        self.kinds = sorted({_kind(d) for _, d in runs})
-        self.strides = [[scale_of(d) if _kind(d) == kind else 0 for _, d in runs]
-                        for kind in self.kinds]
-        n = 1
-        for s, _ in inner:
-            n *= s
-        if n > FIT_LIMIT:
-            raise LayoutError(
-                "composition",
-                f"the modes do not divide, and {n} values are too many to search for a layout",
-                layout,
-                tiler
+        self.shape, self.stride = zip(*runs, strict=True)
+        if (n := prod(s for s, _ in inner)) > FIT_LIMIT:
+            raise self.refuse(
+                f"the modes do not divide, and {n} values are too many to search for a layout"
             )
 
-    def value(self, index: int) -> tuple:
-        return tuple(dot_digits(index, self.shape, strides) for strides in self.strides)
+    def value(self, index: int) -> Any:
+        value = dot_digits(index, self.shape, self.stride)
+        return value.as_tuple() if isinstance(value, ScaledBasis) else value
 
     def mode(self, i: int) -> _Factors:
         """The factors of mode ``i``; each is forced, so a failure is a proof."""
@@ -332,19 +324,21 @@ class _Fit:
         while len(values) > 1:
             e = values[1]
             run = 2
-            while run < len(values) and values[run] == tuple(run * x for x in e):
+            while run < len(values) and values[run] == run * e:
                 run += 1
-            where = None if len(values) % run == 0 else run
-            if where is None:
-                where = next((x for x in range(run, len(values))
-                              if values[x] != tuple(map(add, values[x % run],
-                                                        values[x - x % run]))), None)
+            where = next((x for x in range(run, len(values))
+                          if values[x] != values[x % run] + values[x - x % run]),
+                         None) if len(values) % run == 0 else run
             if where is not None:
                 raise self.refuse(
-                    f"mode {i} of the tiler, {s}:{d}, goes in steps of {self.spell(e)} up to its coordinate "
-                    f"{(run - 1) * step}; no layout then has {self.spell(values[where])} at {where * step}"
+                    f"mode {i} of the tiler, {s}:{d}, goes in steps of {_spelled(e)} up to its coordinate "
+                    f"{(run - 1) * step}; no layout then has {_spelled(values[where])} at {where * step}"
                 )
-            factors.append((run, self.stride(i, e)))
+            if len(found := _elements(e)) > 1:
+                raise self.refuse(
+                    f"mode {i} of the tiler steps by {_spelled(e)}, which is not a multiple of one basis element"
+                )
+            factors.append((run, found[0] if found else 0))
             values, step = values[::run], step * run
         return factors
 
@@ -352,31 +346,27 @@ class _Fit:
         """Refuse modes that are layouts alone but carry into each other together."""
         alone = [[self.value(x * d) for x in range(s)] for s, d in self.inner]
         for coord in _cartesian(*(range(s) for s, _ in self.inner)):
-            parts = tuple(map(sum, zip(*(values[x] for values, x in zip(alone, coord, strict=True)),
-                                       strict=True)))
+            parts = sum((values[x] for values, x in zip(alone, coord, strict=True)), 0)
             whole = self.value(sum(x * d for x, (_, d) in zip(coord, self.inner, strict=True)))
             if parts != whole:
                 raise self.refuse(
-                    f"at the coordinate {coord} of the tiler's leaves the value is {self.spell(whole)}, "
-                    f"and its leaves alone add up to {self.spell(parts)}: they carry into each other"
+                    f"at the coordinate {coord} of the tiler's leaves the value is {_spelled(whole)}, "
+                    f"and its leaves alone add up to {_spelled(parts)}: they carry into each other"
                 )
-
-    def stride(self, i: int, value: tuple) -> Any:
-        found = [(kind, x) for kind, x in zip(self.kinds, value, strict=True) if x != 0]
-        if len(found) > 1:
-            raise self.refuse(
-                f"mode {i} of the tiler steps by {self.spell(value)}, which is not a multiple of one basis element"
-            )
-        kind, x = found[0] if found else ((), 0)
-        return ScaledBasis(x, kind) if kind else x
-
-    def spell(self, value: tuple) -> str:
-        parts = [str(ScaledBasis(x, kind) if kind else x)
-                 for kind, x in zip(self.kinds, value, strict=True) if x != 0]
-        return " + ".join(parts) or "0"
 
     def refuse(self, why: str) -> LayoutError:
         return LayoutError("composition", why, self.layout, self.tiler)
+
+
+def _elements(value: Any, *position: int) -> list[Any]:
+    """The multiples of basis elements of which a value is the sum, or an integer alone."""
+    if isinstance(value, tuple):
+        return [found for i, x in enumerate(value) for found in _elements(x, *position, i)]
+    return [ScaledBasis(value, position) if position else value] if value != 0 else []
+
+
+def _spelled(value: Any) -> str:
+    return " + ".join(map(str, _elements(value))) or "0"
 
 
 def _kind(stride: Any) -> tuple[int, ...]:

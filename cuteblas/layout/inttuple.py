@@ -27,7 +27,7 @@ from .checks import (
     checked,
     integer,
 )
-from .errors import LayoutError, described, spell
+from .errors import LayoutError, spell
 from .symbolic import Condition, Expr, IntLike
 
 _INTEGERS = (int, Expr)
@@ -1025,9 +1025,7 @@ def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
 def _integer(c: Any, op: str, shape: Any) -> IntLike:
     if isinstance(c, Expr):
         return c
-    if isinstance(c, bool) or not hasattr(type(c), "__index__"):
-        raise LayoutError(op, f"a coordinate is an integer or a tuple, got {described(c)}", shape)
-    return integer(c, op)
+    return integer(c, op, "a coordinate is an integer or a tuple", shape)
 
 
 @checked

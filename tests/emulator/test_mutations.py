@@ -658,10 +658,10 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "a box is a part too short": (r"(limit_0 = cb::min\()N0 - start_0", r"\1N0 - start_0 - 1"),
         "rows that do not exist are read": (r"S_row < \d+ && S_row < limit_0", "true"),
         "lanes begin two words early": (r"D_lane - D_early_0", "D_lane - D_early_0 - 2"),
-        "a word in front of a row": (r"-1 < D_at_0_0 && ", NOTHING),
-        "a word after a row": (r" && D_at_0_0 < limit_0", NOTHING),
+        "a word in front of a row": (r"-1 < D_at_0 && ", NOTHING),
+        "a word after a row": (r" && D_at_0 < limit_0", NOTHING),
         "a row that does not exist is written": (r"D_row \+ 8 < 11 && ", NOTHING),
-        "another stride in shared memory": (r"D_at_0_0 \* 11", "D_at_0_0 * 10"),
+        "another stride in shared memory": (r"D_at_0 \* 11", "D_at_0 * 10"),
         "a box in the place of its neighbour": (
             r"(int const D_first = start_0) \+",
             r"\1 - 16 * (start_0 > 0) +"

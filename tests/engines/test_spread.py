@@ -226,3 +226,16 @@ def test_what_has_begun_is_waited_for_after_an_error(small, monkeypatch, tiles):
     with pytest.raises(RuntimeError, match="broken"):
         spread.multiply_over("matmul", range(4), x, y, z, sharding.Cost(1.0), multiply)
     by_the_caller(witness, *x.shards, *y.shards, *z.shards)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_arrays_are_assigned_in_any_shards(small, monkeypatch, seed):
+    rng = np.random.default_rng(seed)
+    witness, count = installed(monkeypatch, TOPOLOGIES["all to all"]), int(rng.choice([1, 2, 4]))
+    source, target = (rng.random((9, 12, 7), np.float32) for _ in range(2))
+    x, y = (in_parts(array, rng, count) for array in (source, target))
+    by_the_caller(witness, *x.shards, *y.shards)
+    peer_copies.assign(witness, y, x)
+    np.testing.assert_array_equal(whole(y), source)
+    assert not witness.between, "nothing keeps what is copied"
+    by_the_caller(witness, *x.shards, *y.shards)

@@ -49,7 +49,7 @@ def test_kernels_are_of_all_families_and_architectures(made):
         "reduce_dot",
         "copy_",
         "transpose_in_place",
-        "short",
+        "g32c_",
         "ragged",
         "_if2",
         "modular_choice",

@@ -27,9 +27,3 @@ def tiles_alone(monkeypatch):
     monkeypatch.setattr("cuteblas.planning.copy.dispatch._in_boxes", lambda *_: False)
     yield
     plan_copy.cache_clear()
-
-
-@pytest.fixture
-def without_boxes(monkeypatch, tiles_alone):
-    """The same, and small matrices too."""
-    monkeypatch.setattr("cuteblas.planning.copy.dispatch._SMALL_MATRIX", 0)

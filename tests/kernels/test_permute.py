@@ -51,7 +51,7 @@ def test_two_modes_that_are_one_in_the_target(engine, item, shape, axes):
     move(engine, scrambled(shape, item), axes)
 
 
-@pytest.mark.usefixtures("without_boxes")
+@pytest.mark.usefixtures("tiles_alone")
 @pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("axes, modes", [((1, 0), 0), ((2, 1, 0), 1), ((3, 1, 2, 0), 2),
                                          ((1, 3, 2, 0), 2)], ids=str)

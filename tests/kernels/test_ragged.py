@@ -13,7 +13,7 @@ from cuteblas.planning import H200, CopyProblem, plan_copy
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, move, scrambled
 
-pytestmark = pytest.mark.usefixtures("without_boxes")
+pytestmark = pytest.mark.usefixtures("tiles_alone")
 
 
 def is_ragged(config):

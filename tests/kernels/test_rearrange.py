@@ -192,6 +192,16 @@ def test_runs_that_begin_anywhere_are_written_by_words(engine, item, shape, axes
         move(engine, scrambled(shape, item), axes, **options)
 
 
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("item", [1, 2])
+def test_both_sides_are_one_run_that_begins_anywhere(engine, item):
+    """Matrices that change places, each a run in both."""
+    for offset in (0, 1, 3):
+        plan = moved(engine, (5, 7, 11, 13), item, (1, 0, 2, 3), src_offset=offset,
+                     dst_offset=2 * offset + 1)
+        assert plan.config.source.covering and plan.config.target.covering
+
+
 # -- planning --------------------------------------------------------------------------------------
 ISSUE = [((100, 200, 300, 10), (3, 2, 1, 0)), ((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)),
          ((9,) * 7, (5, 6, 4, 0, 2, 1, 3)), ((11, 13, 17, 19, 15, 5), (5, 3, 1, 0, 2, 4)),
@@ -313,11 +323,10 @@ def test_what_the_kernel_refuses():
         RearrangeConfig(4, (4, 4), (0,), (), side, side, (4, 1), (), 32)
     with pytest.raises(CodegenError, match="order boxes along every cut mode"):
         RearrangeConfig(4, (4, 4), (0,), (1,), side, side, (4, 1), (0,), 32)
-    with pytest.raises(CodegenError, match="need words of one element"):
-        RearrangeConfig(4, (4, 4), (), (), replace(side, grain=32), side, (4, 1), (), 32)
-    covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32, covering=True)
-    for item, target, held in ((1, covering, (4, 1)), (2, covering, (1, 4)),
-                               (2, replace(covering, grain=0), (4, 1))):
-        with pytest.raises(CodegenError, match="words of 4 bytes and runs side by side"):
-            RearrangeConfig(item, (4, 4), (), (), replace(side, word=1), target, held, (), 32)
-    RearrangeConfig(2, (4, 4), (), (), replace(side, word=1), covering, (4, 1), (), 32)
+    covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32)
+    for item, source, target in ((4, replace(side, grain=32), side),
+                                 (1, replace(side, word=1), covering)):
+        with pytest.raises(CodegenError, match="need words of 4 bytes or of one element"):
+            RearrangeConfig(item, (4, 4), (), (), source, target, (4, 1), (), 32)
+    for held in ((4, 1), (1, 4)):
+        RearrangeConfig(2, (4, 4), (), (), replace(side, word=1), covering, held, (), 32)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from ..._dtypes import DType
 from ..intrinsics import parts_of
@@ -18,29 +17,11 @@ from ..values import Use
 
 __all__ = ["cuda_prelude"]
 
-_PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32", "signed char": "s8",
-             "unsigned char": "u8"}
-
-
-class _MmaType(NamedTuple):
-    """PTX type of operands and accumulators, C++ type of a register, and its constraint."""
-
-    ptx: str
-    register: str
-    constraint: str
-    per_register: int                # elements of an operand in one register
-    total_ptx: str
-    accumulator: str
-    total_constraint: str
-
-
-_MMA_TYPES = {
-    "cb::half": _MmaType("f16", "unsigned", "r", 2, "f32", "float", "f"),
-    "cb::bfloat16": _MmaType("bf16", "unsigned", "r", 2, "f32", "float", "f"),
-    "signed char": _MmaType("s8", "unsigned", "r", 4, "s32", "int", "r"),
-    "unsigned char": _MmaType("u8", "unsigned", "r", 4, "s32", "int", "r"),
-    "double": _MmaType("f64", "double", "d", 1, "f64", "double", "d"),
-}
+_PTX_TYPES = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32", "signed char": "s8",
+              "unsigned char": "u8", "double": "f64"}
+_TOTALS = {"s8": ("int", "r", "s32"), "u8": ("int", "r", "s32"), "f64": ("double", "d", "f64")}
+"""The C++ type of sums, its constraint and its PTX type, by the operands' PTX type."""
+_FLOAT_TOTALS = "float", "f", "f32"
 
 
 @cache
@@ -48,25 +29,32 @@ def _text(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
+def _registers(begin: int, end: int) -> str:
+    return "{" + ", ".join(f"%{i}" for i in range(begin, end)) + "}"
+
+
+def _operands(constraint: str, array: str, count: int) -> list[str]:
+    return [f'"{constraint}"({array}[{i}])' for i in range(count)]
+
+
 def _wgmma_atom(function: str, n: int, of: list[str]) -> str:
     """One ``wgmma.mma_async`` as a function (PTX ISA, "wgmma.mma_async"); sums of bytes wrap."""
     regs, of_bytes, in_registers = n // 2, function == "wgmma_m64k32", function.endswith("_rs")
-    total, constraint, ptx_total = ("int", "r", "s32") if of_bytes else ("float", "f", "f32")
-    names = ", ".join(f"%{i}" for i in range(regs))
-    outputs = ", ".join(f'"+{constraint}"(d[{i}])' for i in range(regs))
     elements, majors = (of, []) if of_bytes else ((of[:1] or ["float"]) * 2, of[1:])
-    types = ".".join(_PTX_TYPE[element] for element in elements)
+    types = [_PTX_TYPES[element] for element in elements]
+    total, constraint, ptx_total = _TOTALS.get(types[0], _FLOAT_TOTALS)
     declared = "unsigned const (&a)[4]" if in_registers else "unsigned long long a"
-    passed = [f'"r"(a[{i}])' for i in range(4)] if in_registers else ['"l"(a)']
+    passed = _operands("r", "a", 4) if in_registers else ['"l"(a)']
     end = regs + len(passed)
-    a = "{" + ", ".join(f"%{i}" for i in range(regs, end)) + "}" if in_registers else f"%{regs}"
+    d, a = _registers(0, regs), _registers(regs, end) if in_registers else f"%{regs}"
+    outputs = ", ".join(_operands(f"+{constraint}", "d", regs))
     scales = "" if of_bytes else ", ".join(("", "1", "1", *majors))
     depth = function.removeprefix("wgmma_m64k").partition("_")[0]
     return f"""
 template <> __device__ __forceinline__ void {function}<{", ".join((str(n), *of))}>(
     {total} (&d)[{regs}], {declared}, unsigned long long b, int accumulate) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{end + 1}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k{depth}.{ptx_total}.{types} {{{names}}}, "
+               "wgmma.mma_async.sync.aligned.m64n{n}k{depth}.{ptx_total}.{'.'.join(types)} {d}, "
                "{a}, %{end}, p{scales}; }}\\n"
                : {outputs} : {", ".join(passed)}, "l"(b), "r"(accumulate));
 }}
@@ -75,18 +63,19 @@ template <> __device__ __forceinline__ void {function}<{", ".join((str(n), *of))
 
 def _mma_atom(m: int, n: int, k: int, element: str) -> str:
     """One ``mma.sync`` instruction as a function on registers: d += a b^T (PTX ISA, "mma")."""
-    t = _MMA_TYPES[element]
-    counts = m * n // 32, m * k // 32 // t.per_register, n * k // 32 // t.per_register
-    ends = [*accumulate(counts)]
-    d, a, b = ("{" + ", ".join(f"%{i}" for i in range(end - count, end)) + "}"
-               for count, end in zip(counts, ends, strict=True))
-    outputs = ", ".join(f'"+{t.total_constraint}"(d[{i}])' for i in range(counts[0]))
-    inputs = ", ".join(f'"{t.constraint}"({name}[{i}])'
-                       for name, count in zip("ab", counts[1:], strict=True) for i in range(count))
+    ptx = _PTX_TYPES[element]
+    total, total_constraint, ptx_total = _TOTALS.get(ptx, _FLOAT_TOTALS)
+    register, constraint, bits = ("double", "d", 64) if ptx == "f64" else ("unsigned", "r", 32)
+    packed = bits // int(ptx.lstrip("bfsu"))         # elements of an operand in one register
+    counts = m * n // 32, m * k // 32 // packed, n * k // 32 // packed
+    d, a, b = (_registers(*ends) for ends in pairwise(accumulate(counts, initial=0)))
+    outputs = ", ".join(_operands(f"+{total_constraint}", "d", counts[0]))
+    inputs = ", ".join(_operands(constraint, "a", counts[1])
+                       + _operands(constraint, "b", counts[2]))
     return f"""
 template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
-    {t.accumulator}* d, {t.register} const* a, {t.register} const* b) {{
-  asm volatile("mma.sync.aligned.m{m}n{n}k{k}.row.col.{t.total_ptx}.{t.ptx}.{t.ptx}.{t.total_ptx} {d}, {a}, {b}, {d};"
+    {total}* d, {register} const* a, {register} const* b) {{
+  asm volatile("mma.sync.aligned.m{m}n{n}k{k}.row.col.{ptx_total}.{ptx}.{ptx}.{ptx_total} {d}, {a}, {b}, {d};"
                : {outputs} : {inputs});
 }}
 """

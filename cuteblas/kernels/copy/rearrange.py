@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -26,9 +26,19 @@ from ...codegen import (
     Vector,
 )
 from ...codegen.copies import Covering
+from ...codegen.engine import Lines
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Condition, IntLike, all_of, ceil_div, maximum, minimum, select
-from ..common import ELEMENTS, Coord, builder, copy_element, cut_words, packed_strides, split_words
+from ..common import (
+    ELEMENTS,
+    Coord,
+    builder,
+    copy_element,
+    cut_words,
+    join_words,
+    packed_strides,
+    split_words,
+)
 
 _WORD = 4              # bytes: of what is copied to shared memory without registers, at least, and
                        # of the words of shared memory that are cut to those of global memory
@@ -39,8 +49,8 @@ class BoxSide:
     """The layout of a box in the source or target, and the threads that move it. ``order`` has the
     modes of a run, smallest stride first, then those that rows are counted along; ``run`` is the
     number of the former. ``lanes`` are threads along a run, ``rows`` along other modes. Where runs
-    begin anywhere, threads begin at multiples of ``grain`` bytes. A ``covering`` target is written
-    by aligned words, and by elements at both ends of a run."""
+    begin anywhere, threads begin at multiples of ``grain`` bytes, and words are aligned: those of
+    smaller elements are all but the ends of a run."""
 
     order: tuple[int, ...]
     run: int
@@ -48,7 +58,11 @@ class BoxSide:
     lanes: int
     rows: int
     grain: int = 0
-    covering: bool = False
+
+    @property
+    def covering(self) -> bool:
+        """Whether runs have ends, single elements, besides their words."""
+        return self.grain > 0 and self.word > 1
 
     @property
     def run_modes(self) -> tuple[int, ...]:
@@ -63,8 +77,14 @@ class BoxSide:
         before = self.grain // item - 1 if self.grain else 0
         return -(-(prod(box[q] for q in self.run_modes) + before) // self.word)
 
+    def side_by_side(self, box: tuple[int, ...], held: tuple[int, ...]) -> bool:
+        """Whether runs have no gaps in shared memory either, for strides ``held``."""
+        return all(held[q] == step for q, step in packed_strides(box, self.run_modes).items())
+
     def whole(self, box: tuple[int, ...], held: tuple[int, ...]) -> bool:
         """Whether words of memory are words of shared memory too, for strides ``held``."""
+        if self.covering:
+            return not self.row_modes and self.side_by_side(box, held)
         stride = 1
         for n, q in enumerate(self.run_modes):
             if self.word == 1 or held[q] != stride:
@@ -106,7 +126,6 @@ class RearrangeConfig:
     wide: bool = False
 
     def __post_init__(self) -> None:
-        contiguous = packed_strides(self.box, self.target.run_modes)
         for side in (self.source, self.target):
             run = prod(self.box[q] for q in side.run_modes)
             words = side.covering or run % side.word == 0
@@ -114,15 +133,10 @@ class RearrangeConfig:
                 raise CodegenError(
                     f"runs of a box must be whole words, and threads must exist for them, got {self}"
                 )
-            if side.covering and not (side is self.target and side.grain and side.word
-                                      * self.item == _WORD and contiguous.items()
-                                      <= dict(enumerate(self.held)).items()):
+            if side.grain and side.word * self.item != max(self.item, _WORD):
                 raise CodegenError(
-                    f"covering needs words of {_WORD} bytes and runs side by side in shared memory, got {self}"
-                )
-            if side.grain and side.word > 1 and not side.covering:
-                raise CodegenError(
-                    f"threads that begin at multiples of {side.grain} bytes need words of one element, got {self}"
+                    f"threads that begin at multiples of {side.grain} bytes need words of {_WORD} bytes or of one "
+                    f"element, got {self}"
                 )
             if any(q in self.cut for q in side.run_modes[:-1]):
                 raise CodegenError(f"a run can only be cut along its last mode, got {self}")
@@ -139,6 +153,13 @@ class RearrangeConfig:
     @property
     def shared(self) -> Layout:
         return Layout(self.box, self.held)
+
+    @property
+    def piece(self) -> BoxSide | None:
+        """The covering side whose words, of the only run of a box, are words of shared memory."""
+        first = next((side for side in (self.target, self.source)
+                      if side.covering and side.side_by_side(self.box, self.held)), None)
+        return None if first is None or first.row_modes else first
 
     @property
     def family(self) -> str:
@@ -181,23 +202,39 @@ class _Side:
                  tensor: GlobalTensor):
         assert tensor.pointer is not None
         self.name, self.side, self._k, self._config = tensor.param.name, side, k, config
+        self.item = config.item
         self.pointer, self.batch = tensor.pointer, tensor.batch_strides
         self.strides: tuple[Any, ...] = tensor.strides
         self._run, self._others = side.run_modes, side.row_modes
         self._extents = tuple(config.box[q] for q in self._run) or (1,)
+        self.in_run = coalesce(Layout(self._extents,
+                                      tuple(config.held[q] for q in self._run) or (0,)))
+        self.piece = side is config.piece
+        self.whole = self.piece or (not side.covering and side.whole(config.box, config.held))
         self._longest, self.count = prod(self._extents), prod(config.box[q] for q in self._others)
-        self.words_of_lane = -(-side.words(config.item, config.box) // side.lanes)
+        self.words_of_lane = -(-side.words(self.item, config.box) // side.lanes)
 
     def enter(self, box: IntLike, limits: dict[int, IntLike]) -> None:
         """Begin with the box at this first element; ``limits`` are of partial modes."""
         k, side, run = self._k, self.side, self._run
-        self._box, self._limits = box, limits
+        self.box, self._limits = box, limits
         self.length: IntLike = self._longest
         if run and run[-1] in limits:
             self.length = k.let(f"{self.name}_end", limits[run[-1]] * prod(self._extents[:-1]))
         self.lane = k.let(f"{self.name}_lane", k.thread % side.lanes)
         self._row = k.let(f"{self.name}_row", k.thread // side.lanes)
         self._busy = k.thread < side.lanes * side.rows
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The memory around the tensor, in words where these cover runs."""
+        nbytes = _WORD if self.side.covering else self.item
+        return self._k.lines(f"{self.name}_lines", self.pointer, f"b{8 * nbytes}", self.side.grain)
+
+    def early(self, run: IntLike, name: str) -> IntLike:
+        """Elements before a run, from where its threads begin."""
+        border = self.side.grain // self.item
+        return self._k.let(f"{self.name}_early_{name}", (self.lines.before + run) % border)
 
     def row(self, row: IntLike, name: str, exists: Condition = True) -> _Row:
         """The run at a flat coordinate of the other modes."""
@@ -207,7 +244,7 @@ class _Side:
                           for strides in (self._config.held, self.strides))
         at = _flat(idx2crd(row, extents))
         in_shared = k.let(f"{self.name}_above_{name}", shared(*at))
-        in_memory = k.let(f"{self.name}_start_{name}", self._box + memory(*at))
+        in_memory = k.let(f"{self.name}_start_{name}", self.box + memory(*at))
         partial = (i < self._limits[q] for i, q in zip(at, others, strict=False)
                    if q in self._limits)
         return _Row(in_memory, in_shared, all_of(exists, row < self.count, *partial))
@@ -216,41 +253,59 @@ class _Side:
         for r in range(-(-self.count // self.side.rows)):
             yield self.row(self._row + r * self.side.rows, str(r), self._busy)
 
-    def words(self, shared: Tensor) -> Iterator[_Word]:
+    def words(self, shared: Tensor) -> list[_Word]:
         """This thread's words, counted from a run's start or the ``grain`` before it."""
-        k, side, name, item = self._k, self.side, self.name, self._config.item
+        return list(self._words_anywhere(shared) if self.side.grain else self._words_in_place(shared))
+
+    def _words_in_place(self, shared: Tensor) -> Iterator[_Word]:
+        k, side, name = self._k, self.side, self.name
         indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
         firsts = [k.let(f"{name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
-        if side.grain:
-            before = k.lines(f"{name}_lines", self.pointer, f"b{8 * item}", side.grain).before
-        else:
-            offsets = [self._shared_offsets(index, f"{name}_place_{c}")
-                       for c, index in enumerate(indices)]
-        for r, row in enumerate(self.rows()):
-            if side.grain:
-                skipped = k.let(f"{name}_early_{r}",
-                                (before + row.in_memory) % (side.grain // item))
-            for c, first in enumerate(firsts):
-                if side.grain:
-                    first = k.let(f"{name}_at_{r}_{c}", first - skipped)
-                    index = maximum(first, 0) if len(self._extents) > 1 else first
-                    own = self._shared_offsets(index, f"{name}_place_{r}_{c}")
-                else:
-                    own = offsets[c]
+        offsets = [self._shared_offsets(index, f"{name}_place_{c}")
+                   for c, index in enumerate(indices)]
+        for row in self.rows():
+            for first, own in zip(firsts, offsets, strict=True):
                 yield _Word(self.pointer[row.in_memory + first].run(side.word),
                             tuple(shared(offset + row.in_shared) for offset in own),
                             all_of(row.exists, first > -1, first < self.length))
 
+    def _words_anywhere(self, shared: Tensor) -> Iterator[_Word]:
+        k, side, name, word = self._k, self.side, self.name, self.side.word
+        for r, row in enumerate(self.rows()):
+            start = k.let(f"{name}_at_{r}", self.lane * word - self.early(row.in_memory, str(r)))
+            line = self.line(row, str(r)) if side.covering else None
+            for c in range(self.words_of_lane):
+                first, index = start + c * side.lanes * word, self.lane + c * side.lanes
+                own = (index,) if self.piece else self._places(first, f"{name}_place_{r}_{c}")
+                yield _Word(line(c).run() if line else self.pointer[row.in_memory + first].run(),
+                            tuple(shared(offset + row.in_shared) for offset in own),
+                            all_of(row.exists, first > -1, first + (word - 1) < self.length))
+
+    def _places(self, first: IntLike, name: str) -> Coord:
+        """The elements in shared memory of a word that begins so far from the run's first."""
+        k, word = self._k, self.side.word
+        if len(self._extents) == 1:
+            place = k.let(name, self.in_run(first))
+            return tuple(place + self.in_run(e) for e in range(word))
+        within = minimum(first, self._longest - word) if word > 1 else first
+        place = k.let(f"{name}_from", maximum(within, 0))
+        return tuple(k.let(f"{name}_{e}", self.in_run(place + e)) for e in range(word))
+
+    def line(self, row: _Row, name: str) -> Tensor:
+        """The words of memory of a run, from where threads begin."""
+        lines, side = self.lines, self.side
+        run = lines.run(lines.place(self.pointer[row.in_memory]), whole=side.grain // _WORD)
+        mine = Tensor(run.engine + self.lane, Layout(self.words_of_lane, side.lanes))
+        return self._k.pin(f"{self.name}_line_{name}", mine, settled=True)
+
     def _shared_offsets(self, index: IntLike, name: str) -> Coord:
         """The elements of a word in shared memory, counted from the run's first."""
         k, word = self._k, self.side.word
-        in_run = coalesce(Layout(self._extents,
-                                 tuple(self._config.held[q] for q in self._run) or (0,)))
-        (first, *extents), (step, *strides) = _flat(in_run.shape), _flat(in_run.stride)
+        (first, *extents), (step, *strides) = _flat(self.in_run.shape), _flat(self.in_run.stride)
         if first % word == 0:
             offset = k.let(name, Layout((first // word, *extents), (step * word, *strides))(index))
             return tuple(offset + e * step for e in range(word))
-        return tuple(k.let(f"{name}_{e}", in_run(index * word + e)) for e in range(word))
+        return tuple(k.let(f"{name}_{e}", self.in_run(index * word + e)) for e in range(word))
 
 
 def _flat(x: Any) -> tuple[Any, ...]:
@@ -275,7 +330,7 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
                       for side, x in zip((config.source, config.target), tensors, strict=True))
     extents = {q: k.extent(modes[q]) for q in config.cut}
     # elements that a word may begin before its run
-    border = config.target.grain // item if config.target.covering else 0
+    border = max(side.side.covering * side.side.grain // item for side in (source, target))
 
     k.comment("The box of this block")
     rest: IntLike = k.block_index("box")
@@ -298,40 +353,48 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
     sE = k.shared("sE", element, cosize(config.shared) + border
-                  + (config.target.word if border else 0))
+                  + (_WORD // item if border else 0))
     source.enter(k.let("S_first", first_s), limits)
-    sB = domain_offset(border, sE)
-    _box_in(k, config, list(source.words(sB)))
+    if target.piece:
+        target.enter(k.let("D_first", first_d), limits)
+    before = next((side.early(side.box, "box") for side in (source, target) if side.piece), border)
+    sB = domain_offset(before, sE)
+    sW = k.shared("sW", f"b{8 * _WORD}", -(-size(sE) * item // _WORD), over="sE") if border else sE
+    _box_in(k, source, source.words(sW if source.piece else sB))
+    if config.source.covering:
+        _ends(k, source, sB)
     k.barrier()
-    target.enter(k.let("D_first", first_d), limits)
-    if config.target.covering:
-        _runs_out(k, config, target, sB, border)
+    if not target.piece:
+        target.enter(k.let("D_first", first_d), limits)
+    if config.target.covering and not target.piece and config.target.side_by_side(config.box,
+                                                                                  config.held):
+        _runs_out(k, target, sW, border)
     else:
-        _box_out(k, config, list(target.words(sB)))
+        _box_out(k, target, target.words(sW if target.piece else sB))
+    if config.target.covering:
+        _ends(k, target, sB)
     return k.build()
 
 
-def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
+def _box_in(k: KernelBuilder, source: _Side, words: list[_Word]) -> None:
     k.comment("In, by runs of the source")
-    word, element, unit = config.source.word, f"b{8 * config.item}", f"b{8 * _WORD}"
-    whole = config.source.whole(config.box, config.held)
-    if config.item * word >= _WORD and whole:
+    word, item, whole = source.side.word, source.item, source.whole
+    element, unit = f"b{8 * item}", f"b{8 * _WORD}"
+    if item * word >= _WORD and whole:
         for _i, w in _existing(k, words):
-            k.copy(CpAsync(word), w.memory, w.shared[0].run(word))
+            k.copy(CpAsync(size(w.memory)), w.memory, w.shared[0].run(size(w.memory)))
         k.commit()
         k.wait(0)
         return
     # Words stay whole in registers until their elements go to shared memory: else each element
     # would take a register.
-    joined = config.item < config.item * word == _WORD and not whole
-    if joined:
-        lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
-        held = k.registers("tSrS", unit, len(words))
-    else:
-        held = k.registers("tSrS", element, (word, len(words)))
+    joined = item < item * word == _WORD and not whole
+    lines = k.lines("S_words", words[0].memory.engine, unit,
+                    _WORD) if joined and not source.side.covering else None
+    held = k.registers("tSrS", *((unit, len(words)) if joined else (element, (word, len(words)))))
     for i, w in _existing(k, words):
         if joined:
-            k.copy(ELEMENTS, lines.run(w.memory(0).index), held(i))
+            k.copy(ELEMENTS, lines.run(w.memory(0).index) if lines else w.memory, held(i))
         else:
             k.copy(Vector(word), w.memory, held[None, i])
     for i, w in _existing(k, words):
@@ -344,14 +407,17 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
             k.copy(Vector(size(of_memory)), of_registers, of_memory)
 
 
-def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
+def _box_out(k: KernelBuilder, target: _Side, words: list[_Word]) -> None:
     k.comment("Out, by runs of the target")
-    word, whole = config.target.word, config.target.whole(config.box, config.held)
     for i, w in _existing(k, words):
-        held = k.registers(f"tDrD_{i}", f"b{8 * config.item}", word)
-        for of_registers, of_memory in _parts(held, w, word if whole else 1):
+        held = k.registers(f"tDrD_{i}", w.shared[0].dtype.name, len(w.shared))
+        for of_registers, of_memory in _parts(held, w, len(w.shared) if target.whole else 1):
             k.copy(Vector(size(of_memory)), of_memory, of_registers)
-        k.copy(Vector(word), held, w.memory)
+        if target.side.covering and not target.piece:
+            joined = k.registers(f"tDrW_{i}", f"b{8 * _WORD}", 1)
+            join_words(k, held, joined)
+            held = joined
+        k.copy(Vector(size(held)), held, w.memory)
 
 
 def _existing(k: KernelBuilder, words: list[_Word]) -> Iterator[tuple[int, _Word]]:
@@ -366,15 +432,11 @@ def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tens
         yield held(e).run(width), word.shared[e].run(width)
 
 
-def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor,
-              border: int) -> None:
+def _runs_out(k: KernelBuilder, target: _Side, words: Tensor, border: int) -> None:
     """Write runs that begin anywhere, each word cut from the two that cover it."""
     # Words are counted from the multiple of ``border`` elements at or before the run's start.
     k.comment("Out, by the words of memory that are whole")
-    word, lanes, length = config.target.word, config.target.lanes, target.length
-    lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
-    words = k.shared("sW", f"b{8 * _WORD}", -(-(border + cosize(config.shared)) // word)
-                     + 1, over="sE")
+    lines, word, lanes = target.lines, target.side.word, target.side.lanes
     for r, row in enumerate(target.rows()):
         run = k.let(f"D_begin_{r}", lines.place(target.pointer[row.in_memory]))
         # elements that are not of the run
@@ -383,11 +445,11 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         element = k.let(f"D_held_{r}", row.in_shared + (border - skipped))
         line = k.let(f"D_line_{r}", lines.run(run, target.words_of_lane * lanes,
                                               whole=border // word))
-        bits = k.let(f"D_bits_{r}", element % word * 8 * config.item)
+        bits = k.let(f"D_bits_{r}", element % word * 8 * _WORD // word)
         covering = k.let(f"D_below_{r}", element // word), k.let(f"D_beyond_{r}",
                                                                  (element + (word - 1)) // word)
         first = k.let(f"D_low_{r}", (skipped + (word - 1)) // word)             # word that is whole
-        end = k.let(f"D_high_{r}", (length + skipped) // word)
+        end = k.let(f"D_high_{r}", (target.length + skipped) // word)
         for c in range(target.words_of_lane):
             index = target.lane + c * lanes
             with k.when(all_of(row.exists, first - 1 < index, index < end)):
@@ -397,14 +459,19 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
                 cut_words(k, cut, cut, bits)
                 k.copy(ELEMENTS, cut(0), line(index))
 
+
+def _ends(k: KernelBuilder, side: _Side, shared: Tensor) -> None:
+    """Move the elements of runs whose words are not whole in them."""
     k.comment("Elements of words that are not")
+    word, length, name = side.side.word, side.length, side.name
     most = 2 * (word - 1)                                       # of a run
-    with k.loop("e", target.count * most, start=k.thread, step=k.threads) as e:
-        row = target.row(e // most, "e")
-        run = k.let("begin", lines.place(target.pointer[row.in_memory]))
+    with k.loop("e", side.count * most, start=k.thread, step=k.threads) as e:
+        row = side.row(e // most, "e")
+        run = k.let("begin", side.lines.place(side.pointer[row.in_memory]))
         head, tail = k.let("head", (-run) % word), k.let("tail", (run + length) % word)
         of_tail = word - 2 < e % most
         at = k.let("at", k.let("index", e % (word - 1))
                    + select(of_tail, maximum(head, length - tail), 0))
         with k.when(all_of(row.exists, at < select(of_tail, length, minimum(head, length)))):
-            copy_element(k, "tDrE", shared(row.in_shared + at), target.pointer[row.in_memory + at])
+            held, memory = shared(row.in_shared + side.in_run(at)), side.pointer[row.in_memory + at]
+            copy_element(k, f"t{name}rE", *((memory, held) if name == "S" else (held, memory)))

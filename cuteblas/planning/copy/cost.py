@@ -13,7 +13,6 @@ from math import ceil, floor, prod
 from typing import NamedTuple
 
 from ...kernels.copy.rearrange import RearrangeConfig
-from ...kernels.copy.short_rows import FromShortRowsConfig, PieceConfig, ShortRowsConfig
 from ...kernels.copy.straight import CopyConfig
 from ...kernels.copy.tiles import TransposeConfig
 from ..cost.work import norm
@@ -22,11 +21,11 @@ from .rearrange import Permuted, resident_blocks, runs_of
 
 __all__ = ["CopyConfigs", "CopyWork", "TileConfigs", "work_of"]
 
-TileConfigs = CopyConfig | TransposeConfig | ShortRowsConfig | FromShortRowsConfig
+TileConfigs = CopyConfig | TransposeConfig
 CopyConfigs = TileConfigs | RearrangeConfig
 
 _ISSUED = 2.0                        # warps' instructions of a multiprocessor in a clock
-_WARP, _WORD, _VECTOR = 32, 4, 16    # threads; bytes of a word, and those that are written at once
+_WARP, _WORD = 32, 4                 # threads, and bytes
 _COVERING_WORDS = 5                  # of 4 bytes, that are read for 16 where rows begin anywhere
 _COVERING = 2                        # that are read for one
 
@@ -81,8 +80,7 @@ def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blo
         registers = 2 * reads if config.source.word * item < _WORD else 0.0
     else:
         parts, counted, registers = "tile", config.modes, reads
-        cut = config.anywhere if isinstance(config, CopyConfig) else \
-            isinstance(config, PieceConfig) or config.cut
+        cut = config.anywhere if isinstance(config, CopyConfig) else config.cut
         others = 0.0 if cut else target.touched() - 1          # cut where sectors end
     resident = floor(resident_blocks(threads, held, registers, device))
     share = blocks / device.multiprocessors
@@ -101,11 +99,6 @@ def _passes(config: CopyConfigs) -> tuple[float, float, int, float]:
     if isinstance(config, CopyConfig):
         each = prod(config.tile) / config.threads
         return each * (_COVERING_WORDS if config.anywhere else 1), each, config.threads, 0
-    if isinstance(config, TransposeConfig):
-        nbytes = (1 + config.in_place) * prod(config.tile) * config.item
-        covering = _COVERING if config.item < _WORD and config.cut else 1
-        return covering * nbytes / config.load / config.threads, nbytes / config.store / config.threads, config.threads, nbytes
-    threads, each = prod(config.threads), prod(config.words)
-    vectors = each * config.word / _VECTOR
-    passes = (each, vectors) if isinstance(config, ShortRowsConfig) else (vectors, each)
-    return *passes, threads, threads * each * config.word
+    nbytes = (1 + config.in_place) * prod(config.tile) * config.item
+    covering = _COVERING if config.item < _WORD and config.cut else 1
+    return covering * nbytes / config.load / config.threads, nbytes / config.store / config.threads, config.threads, nbytes

@@ -6,21 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any, Literal
+from typing import Any
 
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
 from ...kernels.copy.rearrange import RearrangeConfig, rearrange_kernel
-from ...kernels.copy.short_rows import (
-    FromShortRowsConfig,
-    PieceConfig,
-    ShortRowsConfig,
-    from_short_rows_kernel,
-    short_rows_kernel,
-)
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch, power_of_two
+from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch
 from ..plan import Alternative, Argument, Plan
 from ..problem import CopyProblem, DeviceInfo, Mode, Pair, merged
 from ..variants import CHOSEN, Variant, variant
@@ -31,10 +24,9 @@ __all__ = ["CopyKernel", "canonical_modes", "copy_alternatives", "copy_choice", 
            "plan_copy", "square_modes"]
 
 _KERNELS: dict[type, Callable[..., GeneratedKernel]] = {
-    CopyConfig: copy_kernel, TransposeConfig: transpose_kernel, ShortRowsConfig: short_rows_kernel,
-    FromShortRowsConfig: from_short_rows_kernel, RearrangeConfig: rearrange_kernel}
+    CopyConfig: copy_kernel, TransposeConfig: transpose_kernel, RearrangeConfig: rearrange_kernel}
 _MOST_BLOCKS = 2**31 - 1             # of a grid
-_WORD, _SECTOR, _LINE, _WARP = 4, 32, 128, 32          # bytes, and threads
+_WORD, _SECTOR, _LINE = 4, 32, 128                     # bytes
 _RAGGED_FROM, _RAGGED_COPY_FROM = 32, 64   # elements of rows that begin anywhere and are cut
 _RAGGED_COPY_BLOCKS = 8              # for each multiprocessor, from which their tiles are large
 
@@ -47,13 +39,6 @@ _BOXES, _BOXED_FROM, _SHORT_RUN = 5, 1 << 17, 64
 # only tiles that there are.
 _FULL = 0.7
 
-# Rows without gaps: by bytes of an element, words that a thread reads, and how many of them lie
-# along I if that is more; threads; how many rows there have to be; below how many elements rows
-# are short, and the bytes of the smallest matrix.
-_SHORT_ROWS_WORDS = {1: (12, 12), 2: (8, 10), 4: (16, 16), 8: (8, 8)}
-_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT, _SMALL_MATRIX = 256, 32, 64, 8192
-# Rows of the source, and blocks for each multiprocessor before they are large.
-_FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS = 256, 2
 # Elements from which rows of a square matrix should begin at lines, not only at sectors
 _LONG_SQUARE = 1024
 
@@ -136,7 +121,7 @@ class _Copy(Permuted):
             scale, halo = config.word // self.item, config.vector - 1
             along, across = config.tile[0] * config.vector * scale, config.tile[1]
             counted = [("I", replace(first, extent=first.extent // scale)), ("J", other)]
-        elif isinstance(config, TransposeConfig):
+        else:
             scale, halo = config.scale, config.halo
         tiles = -(-(first.extent + halo) // along) * -(-other.extent // across)
         extents = [min({q: across, 0: along}.get(i, 1), m.extent)
@@ -183,8 +168,6 @@ def _family_and_name(config: CopyConfigs) -> tuple[str, str]:
         return config.family, f"RearrangeConfig of boxes {'x'.join(map(str, config.box))}"
     if isinstance(config, CopyConfig):
         return "copy", config.kind
-    if isinstance(config, PieceConfig):
-        return "transpose", type(config).__name__
     return "transpose_in_place" if config.in_place else "transpose", config.kind
 
 
@@ -389,8 +372,6 @@ def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, in
 def _transpose(copy: _Copy, j: int) -> CopyKernel:
     """A permutation whose target runs along the first mode and whose source along mode ``j``."""
     item, mode_i, mode_j, others = copy.item, copy.modes[0], copy.modes[j], copy.others(0, j)
-    if (rows := _rows_without_gaps(item, mode_i, mode_j)):
-        return _from_short_rows(copy, j) if rows == "source" else _to_short_rows(copy, j)
     rowwise = mode_i.dst == 1
     store = copy.vector_bytes(1, 0) if rowwise else item
     whole = store == VECTOR_BYTES and all(m.dst * item % _SECTOR == 0 for m in copy.others(0))
@@ -421,78 +402,6 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
                   f"through swizzled shared memory, reads of {load} and writes of {store} bytes")
     return copy.tiles(config, j, reason,
                       (1 + 2 * config.rows, 1 + config.tile[0]) if ragged else (0, 0))
-
-
-def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
-    """Whether short rows of the source or target have no gaps, as kernels for them need."""
-    rows, columns = mode_i.extent, mode_j.extent
-    if item not in _SHORT_ROWS_WORDS or mode_i.dst != 1 or rows * columns * item < _SMALL_MATRIX:
-        return ""
-    if mode_i.src == columns < _SHORT and rows >= _FROM_SHORT_ROWS_FROM:
-        return "source"
-    return "target" if mode_j.dst == rows < _SHORT and columns >= _SHORT_ROWS_FROM else ""
-
-
-def _twos(n: int) -> int:
-    return (n & -n).bit_length() - 1
-
-
-def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
-    item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
-    most, longest = _SHORT_ROWS_WORDS[item]
-
-    def shape(along_i: int) -> ShortRowsConfig:
-        along_j, words_i = _SHORT_ROWS_THREADS // along_i, -(-rows // along_i)
-        words = max(1, min(most // words_i, -(-columns // (along_j * max(1, _WORD // item)))))
-        return ShortRowsConfig(item, (along_j, along_i), (words, words_i), _twos(rows),
-                               min_blocks=1 if item < _WORD else 5)
-
-    def cost(config: ShortRowsConfig) -> tuple[bool, int]:
-        """Whether a thread has too many words along I, and elements that fit into all blocks."""
-        (width, height), words_i = config.tile, config.words[1]
-        return words_i > longest, -(-columns // width) * width * height
-
-    config = min(map(shape, (8, 4, 2, 1)), key=cost)
-    return copy.tiles(
-        config,
-        j,
-        "source and target run along different modes, and rows of the target follow each "
-        f"other: {config.tile[0]} at a time through shared memory, in the order of the "
-        f"target, reads of {config.word}, writes of 16 bytes",
-        (1, 1 + config.tile[0])
-    )
-
-
-def _from_short_rows(copy: _Copy, j: int) -> CopyKernel:
-    """Blocks with equal rows; few blocks are smaller, with more of their threads along J."""
-    item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
-    most, packed = 12 if item < _WORD else 8, max(1, _WORD // item)
-    batch = prod(m.extent for m in copy.others(0, j))
-    large = _FROM_SHORT_ROWS_BLOCKS * copy.device.multiprocessors
-    along_j = 1 << (-(-columns // most)).bit_length() - 1
-    lanes = _SHORT_ROWS_THREADS // along_j
-    words = max(1, most // -(-columns // along_j))
-    blocks = max(1, -(-rows // (lanes * words * packed)),
-                 min(-(-large // batch), rows // (_WARP * packed)))
-    each = -(-rows // (blocks * packed))
-    words = -(-each // lanes)
-    lanes = -(-each // (words * _WARP)) * _WARP
-    if blocks * batch <= large:
-        along_j = max(along_j,
-                      min(power_of_two(columns),
-                          1 << (_SHORT_ROWS_THREADS // lanes).bit_length() - 1))
-    config = FromShortRowsConfig(item, (lanes, along_j), (words, -(-columns // along_j)),
-                                 _twos(columns))
-    longest, at_a_time = config.tile
-    return copy.tiles(
-        config,
-        j,
-        "source and target run along different modes, and rows of the source follow each "
-        f"other: {at_a_time} at a time through shared memory, in the order of the source, "
-        f"reads of 16 bytes, writes of {config.word}, the target's rows cut at multiples of "
-        f"{_SECTOR}",
-        (1 + at_a_time + config.border, 1 + longest - columns)
-    )
 
 
 # -- transposes in place --------------------------------------------------------------------------

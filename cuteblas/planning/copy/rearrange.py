@@ -139,6 +139,8 @@ def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
     raster = _raster(permuted, extents)
     batch = tuple(q for q in raster if q not in spanned)
     sides: list[BoxSide] = []
+    # the source of boxes that are one run in it or in the target is read by covering words, too
+    piece = any(len(permuted.run(side, extents)) == len(spanned) for side in (0, 1))
     for side, order in enumerate(permuted.orders):
         inside = [q for q in order if q in spanned]
         run = permuted.run(side, extents)
@@ -147,11 +149,10 @@ def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
         whole = gcd(length, *(modes[q].extent * before for q in run[-1:]))
         most = max(1, _WORD // item)         # elements are gathered one by one: wider gains nothing
         word = min(permuted.vector(side, whole, others), most)
-        covering = side == 1 and word < most and length * item >= _COVERING_FROM
+        covering = word < most and length * item >= _COVERING_FROM and (piece or side == 1)
         odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
         sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run),
-                             most if covering else word, 1, 1, _SECTOR if odd or covering else 0,
-                             covering))
+                             most if covering else word, 1, 1, _SECTOR if odd or covering else 0))
     words = prod(box) // min(each.word for each in sides)
     threads = min(_THREADS[words > _MANY * _THREADS[0]], -(-words // _WARP) * _WARP)
     source, target = (_with_threads(side, box, item, threads) for side in sides)
@@ -320,7 +321,7 @@ def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
             return -(-count // min(count, threads // lanes)) * (_FOR_RUN + -(-words // lanes)
                                                                 * _FOR_COVERED)
 
-        lanes = min((lanes for lanes in (8, 16, 32, 64, 128) if lanes <= threads), key=cost)
+        lanes = min((lanes for lanes in (8, 16, 32, 64, 128, 256, 512) if lanes <= threads), key=cost)
         return replace(side, lanes=lanes, rows=min(count, threads // lanes))
     lanes, along = _lanes(side.words(item, box), of_words, rows, threads,
                           max(1, side.grain // item), _ROW_WORDS if item < _WORD else 0.0)
@@ -370,6 +371,8 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
             found.append(at)
         return found
 
+    # words of the target are cut from those of shared memory, unless a box is one run of the source
+    cut = target.covering and (bool(source.row_modes) or target.run > 1)
     small, lanes = item < _WORD, {side: first_words(side) for side in (source, target)}
 
     def accesses(side: BoxSide, strides: Ints) -> float:
@@ -377,10 +380,10 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
         words = {sum(c * step for c, step in zip(at, strides, strict=True)) // unit
                  for at in lanes[side]}
         meeting = max(Counter(word % slots for word in words).values())
-        if side.covering:
-            return 2 * meeting / side.word
         if side.whole(box, strides):
             return meeting / side.word
+        if side is target and side.covering and side.side_by_side(box, strides):
+            return 2 * meeting / side.word
         # Where words are of several modes each element has a place of its own, and those of all
         # words at once take registers.
         return meeting * (_SCATTERED if side is source and box[side.order[0]] % side.word else 1.0)
@@ -395,7 +398,7 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
     steps = 0, *range(1, slots, 2)
     found = {
         strides_of(*sides, odd, whole)
-        for sides in ((source, target), (target, source))[target.covering : 1 + small]
+        for sides in ((source, target), (target, source))[cut : 1 + small]
         for odd in steps
         for whole in sorted({1, sides[0].word})
     }
