@@ -243,9 +243,6 @@ class Execution:
 _ALIGNMENT = ": alignment"
 """Copies of elements that are not aligned are counted by this name."""
 
-_PARTS = 4, 16
-"""Divisors of a workspace that there is no memory for, to try next."""
-
 
 def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
     """Plans of a product with ever less workspace, native arithmetic without any at the end; none
@@ -254,7 +251,8 @@ def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
     if not isinstance(problem, (GemmProblem, ContractionProblem)) or problem.precision != "auto":
         return
     least = plan.workspace_bytes
-    for each, limit in (*((problem, least // parts) for parts in _PARTS),
+    # a quarter of the workspace, a sixteenth, none
+    for each, limit in (*((problem, least // parts) for parts in (4, 16)),
                         (replace(problem, precision="ieee"), 0)):
         smaller = plan_for(each, replace(plan.device, workspace_limit=limit))
         if smaller.workspace_bytes < least:

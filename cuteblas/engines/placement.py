@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import prod
 from threading import Event, main_thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -248,9 +249,8 @@ def may_move(*arrays: Any) -> bool:
 
 def _prepare() -> None:
     global _ready
-    from . import emulator, keeping, problems
+    from . import emulator, keeping, problems  # noqa: F401
 
-    assert emulator and keeping and problems
     _costs(), _processors()
     _ready = True
 
@@ -317,9 +317,14 @@ def host_engine() -> Engine:
 
 def engine_for(*arrays: Any) -> Engine:
     """What takes a call on NumPy arrays."""
+    return _numpy() if stays(*arrays) else host_engine()
+
+
+@cache
+def _numpy() -> Engine:
     from .emulator import NUMPY
 
-    return NUMPY if stays(*arrays) else host_engine()
+    return NUMPY
 
 
 def _reason_for(work: Work) -> tuple[bool, str]:
@@ -571,7 +576,7 @@ def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any,
             shape: Sequence[int]) -> Work:
     dtype = np.dtype(dtype)
     return Work(dtype, max(products, 1.0), bytes_of(arrays),
-                int(np.prod(shape, dtype=float)) * dtype.itemsize,
+                prod(shape) * dtype.itemsize,
                 False, dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays),
                 *_kept(arrays))
 
