@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import gcd, prod
@@ -35,7 +35,7 @@ __all__ = [
     "MAPPED_STRIDE",
     "NARROW_SPAN",
     "VECTOR_BYTES",
-    "Oriented",
+    "Facing",
     "Side",
     "along_rows",
     "alpha_kind",
@@ -306,33 +306,22 @@ def operand_map(box: TmaBox, operand: Operand, extents: Pair, batch: Ints,
                                 for mode, (n, s) in enumerate(zip(shape, strides, strict=True))))
 
 
-@dataclass(frozen=True)
-class Oriented:
-    """A problem, or that of C^T if ``swapped``, for the order in which a kernel writes C."""
-
-    problem: GemmProblem
-    swapped: bool
-    purpose: str
-    original: GemmProblem
-
-    @property
-    def note(self) -> str:
-        return f"; computed as C^T = B A^T, so that {self.purpose}" if self.swapped else ""
+Facing = tuple[GemmProblem, str]
+"""A problem in the order in which a kernel writes C, and what a plan says if that is of C^T."""
 
 
-def oriented(p: GemmProblem, mode: int) -> Oriented:
+def oriented(p: GemmProblem, mode: int, purpose: str = "C is written along its rows") -> Facing:
     """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if it can be."""
-    return turned(p, p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1,
-                  "C is written along its rows")
+    return turned(p, p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1, purpose)
 
 
 along_rows = partial(oriented, mode=1)
 """The problem whose C is contiguous along N, if it can be."""
 
 
-def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
+def turned(p: GemmProblem, swapped: bool, purpose: str = "") -> Facing:
     """The problem as it is, or that of C^T for a purpose."""
-    return Oriented(transposed(p) if swapped else p, swapped, purpose, p)
+    return (transposed(p), f"; computed as C^T = B A^T, so that {purpose}") if swapped else (p, "")
 
 
 def settled(operand: Operand, extents: Pair, units: bool = False) -> Operand:
@@ -352,15 +341,9 @@ def why_not_staged(p: GemmProblem) -> str | None:
     item = p.c.item
     if p.c.strides[1] != 1:
         return "it is not contiguous along rows or columns"
-    if p.c.alignment % _TMA_ALIGNMENT:
-        return f"it is not aligned to {_TMA_ALIGNMENT} bytes"
     if p.n * item % _TMA_ALIGNMENT:
         return f"{p.n} elements of {item} bytes are not a multiple of {_TMA_ALIGNMENT} bytes"
-    modes = [(n, s) for n, s in zip((p.m, *p.batch), (p.c.strides[0], *p.c.batch_strides),
-                                    strict=True) if n > 1]
-    if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= MAPPED_STRIDE for _n, s in modes):
-        return f"its strides {(*p.c.strides, *p.c.batch_strides)} are not positive multiples of {_TMA_ALIGNMENT} bytes"
-    return "it has more than three batch modes" if len(p.batch) > 3 else None
+    return why_not_mapped("C", p.c, p.shape)
 
 
 def compact(extents: Iterable[int], step: int) -> tuple[Ints, int]:

@@ -171,7 +171,7 @@ def texts_of(commit: str) -> dict[str, Text]:
     """All kernels as the package of a commit writes them."""
     with TemporaryDirectory() as folder:
         archive = subprocess.run(
-            ["git", "archive", commit, "cuteblas", "tests/__init__.py", "tests/gates"],
+            ["git", "archive", commit, "cuteblas", "tests/__init__.py", "tests/gates", "tests/planning"],
             cwd=ROOT,
             capture_output=True,
             check=True,

@@ -171,7 +171,7 @@ def test_clusters_walk_over_batches(engine, tile, alpha, beta, pad):
     a, b = values(rng, (2, 2, 72, 128), "bfloat16"), values(rng, (2, 2, 128, 136), "bfloat16")
     plan = run(engine, a, b, "float32", alpha=alpha, beta=beta, c_pad=pad, tile=tile,
                blocks=tile.cluster)
-    staged, why = ("tma", "by TMA") if pad != 1 else ("rows", "by threads: its strides")
+    staged, why = ("tma", "by TMA") if pad != 1 else ("rows", "by threads: the strides")
     assert plan.config.staged == staged and why in plan.reason
 
 

@@ -146,8 +146,8 @@ def test_a_family_is_a_row(monkeypatch):
         yield Choice(None, 1, p.k, 1, Work("tensor cores", "TMA", written=1e-9, launches=0),
                      "as simt")
 
-    def made(facing, device, _choice):
-        plan = plan_simt(facing.original, device)
+    def made(p, device, _choice):
+        plan = plan_simt(p, device)
         return Made(plan.launches, plan.workspace_bytes, plan.reason)
 
     def why_not(p, _device):

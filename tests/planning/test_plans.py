@@ -95,8 +95,8 @@ def test_a_kernel_is_bound_to_what_it_declares():
     """A value without a parameter is left out; a parameter without a value is an error."""
     for k in (64, 100_000):
         problem = square(64, k=k, beta="value", precision="ieee")
-        facing, plan = oriented(problem, 0), plan_simt(problem, H200)
-        last, p = plan.launches[-1], facing.problem
+        (p, _note), plan = oriented(problem, 0), plan_simt(problem, H200)
+        last = plan.launches[-1]
 
         def generated(_config, last=last):
             return last.kernel
@@ -283,13 +283,13 @@ def test_tma_writes_what_a_tensor_map_describes():
     assert plan_wgmma(half(64, 64, 64), H200).config.staged == "tma"
     for problem, why in ((half(64, 63, 64, strides=(64, 1)),
                           "63 elements of 4 bytes are not a multiple of 16 bytes"),
-                         (half(64, 64, 64, alignment=8), "it is not aligned to 16 bytes"),
+                         (half(64, 64, 64, alignment=8), "C is not aligned to 16 bytes"),
                          (half(64, 64, 64, strides=(65, 1)),
-                          r"its strides \(65, 1\) are not positive multiples of 16 bytes"),
+                          r"the strides \(65, 1\) of C are not positive multiples of 16 bytes"),
                          (half(64, 64, 64, strides=(2, 128)),
                           "it is not contiguous along rows or columns"),
                          (half(64, 64, 64, (8192,), (4096,), (4097,), (3,)),
-                          "its strides .* are not positive multiples"),
+                          "the batch strides .* of C are not multiples of 16 bytes"),
                          (half(8, 8, 8, (0,) * 4, (0,) * 4, (512, 256, 128, 64), (2, 2, 2, 2)),
                           "more than three batch modes")):
         plan = plan_wgmma(problem, H200)

@@ -42,7 +42,6 @@ from ...layout import (
     logical_divide,
     make_identity_tensor,
     make_layout,
-    make_tensor,
     select,
     size,
     upcast,
@@ -110,7 +109,8 @@ class BatchedTile:
 class BatchedSide:
     """Where the matrices of an operand are. ``order`` has modes, smallest stride first: 0 and 1 as
     in the operand, 2 the matrices; ``run`` of them follow each other without gaps. ``held`` are
-    strides in shared memory, 0 where a mode is missing; ``box`` is what a block has."""
+    strides in shared memory, 0 where a mode is missing; ``box`` is what a block has. Matrices have
+    one stride if they are ``even``, else one for each batch mode."""
 
     order: tuple[int, ...]
     run: int
@@ -118,6 +118,7 @@ class BatchedSide:
     held: tuple[int, int, int]
     box: Box
     conj: bool = False
+    even: bool = True
 
     @property
     def outermost(self) -> bool:
@@ -127,10 +128,6 @@ class BatchedSide:
     def inside(self) -> bool:
         """Whether other modes go around the matrices."""
         return MATRICES in self.order[:-1]
-
-    @property
-    def packed(self) -> bool:
-        return self.run == len(self.order) and not self.inside
 
     @property
     def matrix(self) -> int:
@@ -151,18 +148,16 @@ class BatchedSide:
         return Layout(tuple(shape), self.held)
 
     def declared(self, name: str, element: str, written: bool) -> TensorParam:
-        """The operand as a parameter: a span, or rows, columns and perhaps matrices."""
-        if self.packed:
-            return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
-        modes = ("row", "column", "matrix")[:2 + self.inside]
+        """The operand as a parameter: rows, columns and, if they are even, matrices."""
+        modes = ("row", "column", "matrix")[:2 + self.even]
         known = {**dict.fromkeys(self.order), **packed_strides(self.box, self.order[:self.run])}
         strides = tuple(known.get(q, 0) for q in range(len(modes)))
-        return TensorParam(name, modes, element, strides, self.width, written, batch=self.outermost)
+        return TensorParam(name, modes, element, strides, self.width, written, batch=not self.even)
 
     @property
     def tag(self) -> str:
         order = "".join("xyl"[q] for q in self.order)
-        return f"{order}{self.run}v{self.width}{'c' if self.conj else ''}h{'_'.join(map(str, self.held))}"
+        return f"{order}{'' if self.even else 'l'}{self.run}v{self.width}{'c' if self.conj else ''}h{'_'.join(map(str, self.held))}"
 
 
 @dataclass(frozen=True)
@@ -216,35 +211,34 @@ class _Operand:
         self.passes = -(-self.vectors // threads)
         self.shared_layout = side.shared(self.passes * threads)
 
-    def vectors_of(self, tensor: Tensor, own: bool = True) -> Tensor:
-        """A tensor (row, column, matrix) as (width, vector); ``own`` vectors go across modes."""
-        joined, width = self.side.joined if own else 0, self.side.width
+    def vectors_of(self, tensor: Tensor, joined: int) -> Tensor:
+        """A tensor (row, column, matrix) as (width, vector), across so many joined modes."""
+        width = self.side.width
 
         def by_vector(layout: Layout) -> Layout:
             modes = [layout[q] for q in self.side.order]
             along, *dense = logical_divide(coalesce(make_layout(*modes[:joined])),
                                            width) if joined else (Layout(1),)
-            return make_layout(along, make_layout(*dense, *modes[joined:]))
+            rest = coalesce(make_layout(*dense, *modes[joined:]))
+            if not isinstance(rest.shape, tuple):          # of all passes
+                rest = Layout(self.passes * self._copy.tile[1], rest.stride)
+            return make_layout(along, rest)
 
         return by_coordinate(tensor.map_domain(by_vector), (width, self.vectors))
 
-    def part_of(self, tensor: Tensor, own: bool = False) -> Tensor:
+    def part_of(self, tensor: Tensor, joined: int = 0) -> Tensor:
         """This part of a tensor (row, column, matrix) in memory, as (width, vector)."""
-        if not self.side.inside:
-            first = self._first * (self.side.matrix // self.side.width)
-            return domain_offset((0, first), self.vectors_of(tensor, own))
-        return self.vectors_of(local_tile(domain_offset((0, 0, self._first), tensor), self.side.box,
-                                          (0, 0, 0)), own)
+        if self.side.inside or joined == len(self.side.order):
+            here = domain_offset((0, 0, self._first), tensor)
+            return self.vectors_of(local_tile(here, self.side.box, (0, 0, 0)), joined)
+        first = self._first * (self.side.matrix // self.side.width)
+        return domain_offset((0, first), self.vectors_of(tensor, joined))
 
     @property
     def memory(self) -> Tensor:
-        if not self.side.packed:
-            every: Any = None if self.side.outermost else 0
-            return self.part_of(self.tensor.at(every, self.side.box[:len(self.tensor.param.modes)]),
-                                own=True)
-        start = self._first * self.side.matrix
-        span = domain_offset((start,), self.tensor.at(extents=(self.side.width * self.vectors,)))
-        return local_tile(span, (self.side.width,), (_,))
+        every: Any = 0 if self.side.even else None
+        whole = self.tensor.at(every, self.side.box[:len(self.tensor.param.modes)])
+        return self.part_of(whole, self.side.run)
 
     def shared(self, name: str, element: str, *, parts: int = 1, over: str | None = None) -> Tensor:
         """Shared memory for it, with room for writes beyond its end in a last pass."""
@@ -256,9 +250,7 @@ class _Operand:
 
     def in_shared(self, shared: Tensor) -> Tensor:
         """This part in shared memory: (width, vector)."""
-        if self.side.joined == len(self.side.order):
-            return make_tensor(shared.engine, (self.side.width, self.passes * self._copy.tile[1]))
-        return self.vectors_of(shared)
+        return self.vectors_of(shared, self.side.joined)
 
     def mine(self, tensor: Tensor) -> Tensor:
         """What this thread copies: (width, pass)."""
@@ -279,7 +271,7 @@ class _Operand:
         ends = tuple(self._limit if q == MATRICES else self.side.box[q] if q == last else None
                      for q in backwards)
         coordinates = select(make_identity_tensor(self.side.box[::-1]), *backwards)
-        return Guard(self.mine(self.vectors_of(coordinates)), ends)
+        return Guard(self.mine(self.vectors_of(coordinates, self.side.joined)), ends)
 
     def load(self, shared: Tensor) -> None:
         """Copy this part to shared memory, with zeros for what does not exist."""

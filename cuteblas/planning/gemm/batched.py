@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import gcd, prod
+from operator import itemgetter, mul
 from typing import Any, NamedTuple
 
 from ..._dtypes import dtype
-from ...codegen.signature import View
 from ...kernels.gemm.batched import (
     MATRICES,
     BatchedConfig,
@@ -25,7 +25,6 @@ from ..floors import touched_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
-    Oriented,
     bind,
     divisors,
     fused,
@@ -105,6 +104,7 @@ class _Matrices:
         modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True))
                  if n > 1 and s}
         step = _flat_stride(operand, p.batch)
+        self.even = step is not None
         if step:
             modes[MATRICES] = self.count, step
         order = sorted(modes, key=lambda q: (abs(modes[q][1]), q == MATRICES))
@@ -140,7 +140,8 @@ class _Matrices:
             step += pads[min(i, 2) - 1] if i else 0
             held[q] = step
             step *= box[q]
-        side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), box, operand.conj)
+        side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), box, operand.conj,
+                           self.even)
         joined = side.joined
         if not joined:
             return side
@@ -163,32 +164,33 @@ class _Matrices:
         return product((0, unit)[:1 + rows], (0, unit)[:1 + apart])
 
 
-def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
-    """For each lane of a warp, its thread of a matrix along M, N and K, and the matrix."""
+def _wavefronts(tile: BatchedTile, steps: tuple[int, int, int, int], width: int,
+                item: int) -> int:
+    """Those of an access of a warp to vectors; ``steps`` are elements from a thread along M, N and
+    K of a matrix to the next, and from a matrix to the next."""
     (tm, tn), lanes = tile.across, range(min(_WARP, tile.multiplying))
-    return [(lane // tn % tm, lane % tn, lane // (tn * tm) % tile.depth,
-             lane // (tn * tm * tile.depth)) for lane in lanes]
+    places = ((lane // tn % tm, lane % tn, lane // (tn * tm) % tile.depth,
+               lane // (tn * tm * tile.depth)) for lane in lanes)
+    return wavefronts([item * sum(map(mul, place, steps)) for place in places], width * item)[0]
 
 
 def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> Pair:
     """Wavefronts, and loads, in which a warp loads all that it needs of an operand."""
-    along, inner, each = held
-    item, places = x.item, _places(tile)
+    (along, inner, each), item = held, x.item
     if tile.whole:
         apart = each * tile.whole
-        of_one = prod(n for n, step in zip(x.extents, held, strict=False) if step)
-        elements = of_one * (tile.whole if each else 1)
+        elements = prod(n for n, step in zip(x.extents, held, strict=False) if step)
+        elements *= tile.whole if each else 1
         width = gcd(elements, max(1, VECTOR_BYTES // item), apart)
-        loads, addresses = elements // width, [lane * apart * item for lane in range(len(places))]
-        return wavefronts(addresses, width * item)[0] * loads, loads
+        loads = elements // width
+        return _wavefronts(tile, (0, 0, 0, apart), width, item) * loads, loads
     _along, width = tile.loaded(mode, extents[mode], held, item)
-    run = tile.run[mode]
-    addresses = [(place[mode] * run * along + part * tile.step * inner + matrix * each) * item
-                 for *place, part, matrix in places]
-    loads = tile.rest(mode, extents[mode]) * run * (extents[2] // tile.depth) // width
+    run = tile.run[mode] * along
+    loads = tile.rest(mode, extents[mode]) * tile.run[mode] * (extents[2] // tile.depth) // width
     if tile.words:
-        loads, item = loads // _QUAD, _QUAD
-    return wavefronts(addresses, width * item)[0] * loads, loads
+        loads, width = loads // _QUAD, _QUAD * width // item
+    of_m, of_n = (run, 0) if mode == 0 else (0, run)
+    return _wavefronts(tile, (of_m, of_n, tile.step * inner, each), width, item) * loads, loads
 
 
 def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator[BatchedTile]:
@@ -240,12 +242,12 @@ def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
 
 
 class _Priced(NamedTuple):
-    """A tile, costs of its block and of each matrix, and pads in shared memory."""
+    """A tile and how it holds A and B, with the costs of its block and of each matrix."""
 
     cost: float
     of_matrix: float
     tile: BatchedTile
-    pads: list[Pads]
+    sides: list[BatchedSide]
 
 
 def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matrices],
@@ -261,7 +263,7 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
         matrices //= 2
     tile = replace(one, matrices=matrices)
     tile = replace(tile, threads=max(64, -(-tile.multiplying // _WARP) * _WARP))
-    waves, loads, chosen = 0.0, 0, []
+    shared, loads, sides = 2 * p.m * p.n * sums * one.depth * matrices / 128, 0, []
     for mode, x in enumerate(operands):
         found = []
         for pads in x.pads(matrices, VECTOR_BYTES // x.item):
@@ -269,18 +271,17 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
             vectors = prod(side.box[q] for q in x.order) / side.width
             copied = vectors * max(1.0, side.width * x.item / 4) / _WARP
             of_warp, loads_of_warp = _loads(tile, mode, (p.m, p.n, p.k), x, side.held)
-            found.append((of_warp * tile.multiplying / _WARP + copied * 2, loads_of_warp, pads))
-        best = min(found)
-        waves, loads = waves + best[0], loads + best[1]
-        chosen.append(best[2])
-    shared = waves + 2 * p.m * p.n * sums * one.depth * matrices / 128
+            found.append((of_warp * tile.multiplying / _WARP + copied * 2, loads_of_warp, side))
+        waves, own, side = min(found, key=itemgetter(0, 1))
+        shared, loads = shared + waves, loads + own
+        sides.append(side)
     of_thread = _instructions(p, tile, loads)
     issued = of_thread * tile.multiplying / 128
     # Few threads on a multiprocessor do not hide latencies.
     clocks = (max(shared, issued) + 0.3 * min(shared, issued)) * (1 + 32 / tile.threads)
     alone = max(2 * of_thread, clocks)
     return _Priced(max(clocks * -(-count // (matrices * multiprocessors)), alone),
-                   clocks / matrices, tile, chosen)
+                   clocks / matrices, tile, sides)
 
 
 @lru_cache(maxsize=4096)
@@ -293,7 +294,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
     best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
                key=lambda found: found[:2])
     tile = best.tile
-    of_a, of_b = (x.side(tile.matrices, pads) for x, pads in zip((a, b), best.pads, strict=True))
+    of_a, of_b = best.sides
     sides = of_a, of_b, _c_side(p, c, tile)
     # What vectors know of the number of matrices.
     multiple = 1
@@ -301,7 +302,7 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
         if MATRICES in side.order[:side.joined]:
             multiple = max(multiple, side.width // gcd(side.width, side.matrix)
                            if side.outermost else side.width)
-    needed = p.fusion is not None or any(x.outermost and not x.packed for x in sides)
+    needed = p.fusion is not None or not all(x.even for x in sides)
     # Elements are counted, even those that several matrices share.
     spans = gemm_span(p), *(prod(x.extents) * p.matrices for x in all_three)
     config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (*p.shape, p.k), tile,
@@ -315,19 +316,15 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
     sums = _QUAD if tile.words else p.sum_bytes
     most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
     unit = max(VECTOR_BYTES // sums, most // c.item)
-    places = _places(tile)
 
     def cost(side: BatchedSide) -> float:
         if tile.whole:
             step = side.held[MATRICES] * tile.whole
             width = gcd(prod(c.extents) * tile.whole, VECTOR_BYTES // sums, step)
-            addresses = [lane * step * sums for lane in range(len(places))]
-        else:
-            width = tile.stored((p.m, p.n, p.k), side.held, sums)
-            (x, y, z), (vm, vn) = side.held, tile.run
-            addresses = [(row * vm * x + column * vn * y + matrix * z) * sums
-                         for row, column, _part, matrix in places]
-        return wavefronts(addresses, width * sums)[0] / width
+            return _wavefronts(tile, (0, 0, 0, step), width, sums) / width
+        width = tile.stored((p.m, p.n, p.k), side.held, sums)
+        (x, y, z), (vm, vn) = side.held, tile.run
+        return _wavefronts(tile, (vm * x, vn * y, 0, z), width, sums) / width
 
     sides = (c.side(tile.matrices, pads, most) for pads in c.pads(tile.matrices, unit)
              if not pads[0])
@@ -347,28 +344,24 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfi
     yield Choice(config, 1, p.k, blocks, work, str(tile))
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[BatchedConfig]) -> Made:
-    p, config = _cut(facing.problem), choice.tile
+def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[BatchedConfig]) -> Made:
+    p, config = _cut(p), choice.tile
     # The kernel knows the extents of matrices of an epilogue, and so strides where they are 1.
     known = with_matrices(p, lambda _role, x: settled(x, p.shape, units=True))
     each = bind(gemm_batched, config, known, choice.blocks, matrices=p.matrices,
                 **_views(p, config))
     return Made((each,), 0, f"{types(p)} on fused multiply-adds; {config.tile}: "
-                f"{choice.on(device)}{facing.note}", config)
+                f"{choice.on(device)}", config)
 
 
 def _views(p: GemmProblem, config: BatchedConfig) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
-        memory = view(operand, name.lower()).memory
         rows, columns = (stride if q in side.order else 0
                          for q, stride in enumerate(operand.strides))
-        if side.packed:
-            values[name] = View(memory, (1,))
-        elif side.outermost or MATRICES not in side.order:
-            values[name] = view(replace(operand, strides=(rows, columns)), name.lower())
-        else:
-            values[name] = View(memory, (rows, columns, _flat_stride(operand, p.batch) or 0))
+        x = view(replace(operand, strides=(rows, columns)), name.lower())
+        step = _flat_stride(operand, p.batch)
+        values[name] = x if step is None else replace(x, strides=(*x.strides, step))
     return values
 
 

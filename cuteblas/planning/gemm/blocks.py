@@ -77,7 +77,11 @@ class Blocks:
         matrices = p.batch[0] if p.batch else 1
         for start in product(range(0, matrices, self.matrices), range(0, p.m, self.m),
                              range(0, p.n, self.n)):
-            yield self._block(p, start)
+            matrix, row, column = start
+            part = beginning(p, start[:len(p.batch[:1])], row, column)
+            batch = (min(self.matrices, matrices - matrix), *p.batch[1:]) if p.batch else ()
+            m, n = min(self.m, p.m - row), min(self.n, p.n - column)
+            yield Block(start, replace(part, m=m, n=n, batch=batch))
 
     def by_rows(self, p: GemmProblem, workspace: Workspace,
                 shared: Callable[[GemmProblem], T]) -> Iterator[tuple[Block, T, bool]]:
@@ -96,13 +100,6 @@ class Blocks:
     def note(self, p: GemmProblem, together: str) -> str:
         many = self.count(p)
         return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than {together} together"
-
-    def _block(self, p: GemmProblem, start: tuple[int, int, int]) -> Block:
-        matrix, row, column = start
-        part = beginning(p, (matrix,) if p.batch else (), row, column)
-        batch = (min(self.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
-        m, n = min(self.m, p.m - row), min(self.n, p.n - column)
-        return Block(start, replace(part, m=m, n=n, batch=batch))
 
 
 def beginning(p: GemmProblem, at: Ints, row: int = 0, column: int = 0) -> GemmProblem:

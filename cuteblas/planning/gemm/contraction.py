@@ -191,25 +191,21 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
         return None
     moves = {role: copy_choice(_unpacking(x.problem) if role == "c" else x.problem, device)
              for role, x in copies.items()}
-    seconds = sum(move.seconds(device)
-                  for move in moves.values()) + device.seconds(launches=_STARTED * len(copies))
-    least = direct.seconds or 0.0
+    started, least = device.seconds(launches=_STARTED * len(copies)), direct.seconds or 0.0
     if not p.product.is_nested:                        # its estimate is that of contiguous operands
         least += _SCATTERED * sum(x.nbytes for x in copies.values()) / device.bandwidth
-    if seconds >= least:
+    if started + sum(move.seconds(device) for move in moves.values()) >= least:
         return None
     matrices = {role: x.operand if isinstance(x, Packed) else x for role, x in tensors.items()}
     plan = plan_gemm(replace(p.product, **matrices), device)          # type: ignore[arg-type]
-    seconds += plan.seconds or 0.0
-    if seconds >= least:
-        return None
     copied = tuple(
         f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
         "not form a matrix with a contiguous mode"
         for role, x in copies.items()
     )
     whole = with_copies(plan, copies, moves, *copied)
-    if device.workspace_limit is not None and whole.workspace_bytes > device.workspace_limit:
+    seconds, limit = (whole.seconds or 0.0) + started, device.workspace_limit
+    if seconds >= least or (limit is not None and whole.workspace_bytes > limit):
         return None
     reason = f"a contraction of the modes {_groups(p.product)} as a product of matrices; {whole.reason}"
     return replace(whole, problem=problem, reason=reason, seconds=seconds,

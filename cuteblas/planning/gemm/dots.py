@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..operands import Oriented
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import plan_reduction, reducing, why_not_reduced
 from .family import Choice, Family, Made, as_it_is
@@ -36,8 +35,8 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
     yield Choice(None, 1, p.k, 1, reducing(_reduction(p), device), "dot products")
 
 
-def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
-    plan = plan_reduction(_reduction(facing.problem), device)
+def _made(p: GemmProblem, device: DeviceInfo, _choice: Choice[None]) -> Made:
+    plan = plan_reduction(_reduction(p), device)
     return Made(plan.launches, plan.workspace_bytes, plan.reason, plan.config)
 
 

@@ -15,7 +15,7 @@ from ..cost.work import Counted, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes
 from ..guard import VERDICT
 from ..operands import (
-    Oriented,
+    Facing,
     along_rows,
     bind,
     compact,
@@ -45,7 +45,7 @@ def why_not_plain(p: GemmProblem) -> str | None:
     return None if native else f"it does not support precision={p.precision!r}"
 
 
-as_it_is = partial(turned, swapped=False, purpose="")
+as_it_is = partial(turned, swapped=False)
 """The problem whatever the order of C."""
 
 
@@ -61,18 +61,18 @@ class Made(NamedTuple):
 @dataclass(frozen=True)
 class Family:
     """A way to compute products. ``tilings`` are the choices for a problem that ``facing`` has put
-    in the order in which the kernel writes C; ``made`` computes one of them; ``precisions`` are
-    those for which it may be taken."""
+    in the order in which the kernel writes C; ``made`` computes it by one of them; ``precisions``
+    are those for which it may be taken."""
 
     name: str
     why_not: Callable[[GemmProblem, DeviceInfo], str | None]
     tilings: Callable[[GemmProblem, DeviceInfo], Iterable[Choice]]
     made: Callable[..., Made]
-    facing: Callable[[GemmProblem], Oriented] = along_rows
+    facing: Callable[[GemmProblem], Facing] = along_rows
     precisions: tuple[str, ...] = NATIVE_PRECISIONS
 
     def choices(self, problem: GemmProblem, device: DeviceInfo) -> Iterable[Choice]:
-        return self.tilings(self.facing(problem).problem, device)
+        return self.tilings(self.facing(problem)[0], device)
 
     def seconds(self, problem: GemmProblem, device: DeviceInfo) -> float:
         return least(self.choices(problem, device), device).work.seconds(device)
@@ -94,10 +94,11 @@ class Family:
 
     def planned(self, problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Plan:
         """The plan of a choice for a problem that :attr:`why_not` does not refuse."""
-        made = self.made(self.facing(problem), device, choice)
+        p, note = self.facing(problem)
+        made = self.made(p, device, choice)
         works = () if choice.work is UNCOUNTED else (*choice.before, choice.work)
         return Plan(problem, device, self.name, made.config or choice, made.launches,
-                    made.workspace_bytes, made.reason,
+                    made.workspace_bytes, made.reason + note,
                     sum(work.seconds(device) for work in works) if works else None, made.copied,
                     made.fallback, works)
 
@@ -167,13 +168,13 @@ def most_workspace(device: DeviceInfo) -> int:
                                                                   device.workspace_limit)
 
 
-def numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
-    """Into how many slices K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
+def depths_of_slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
+    """All of K, and how deep 2, 3, 4, 6, 8, 12 ... slices of it are, for full waves."""
     most = min(p.depth // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
-    yield 1
+    yield p.depth
     count, after = 2, 3
     while count <= most:
-        yield count
+        yield -(-p.depth // count // 16) * 16
         count, after = after, 2 * count
 
 
@@ -241,14 +242,14 @@ class OneKernel:
     words: Callable[[GemmProblem, Any], str]
     mode: int = 0
 
-    def __call__(self, facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
+    def __call__(self, p: GemmProblem, device: DeviceInfo, choice: Choice) -> Made:
         def multiply(part: GemmProblem) -> Launch:
             return bind(self.kernel, self.config(part, device, choice), part,
                         gate=choice.verdict, **vars(choice), status=View(place(VERDICT)))
 
-        p = facing.problem
-        reason = f"{self.words(p, choice)}: {choice.on(device)}"
-        return Made(*in_slices(p, choice, multiply, self.mode), reason + of_triangle(p, choice.slices) + facing.note, choice)
+        return Made(*in_slices(p, choice, multiply, self.mode),
+                    f"{self.words(p, choice)}: {choice.on(device)}{of_triangle(p, choice.slices)}",
+                    choice)
 
 
 def adding_threads(slices: int) -> int:

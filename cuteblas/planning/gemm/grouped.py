@@ -176,7 +176,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
             raise ValueError(f"problem {index}: {refusal}")
         for row in _rows(p):
             family = _family(row, device)
-            p = family.facing(row).problem
+            p = family.facing(row)[0]
             groups.setdefault(_key(family, p), []).append(Member(index, p))
     parts: list[Part] = []
     for (family, *_types), members in groups.items():
@@ -215,7 +215,7 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
     if not p.depth:                     # C is written alike
         return None
     family = _family(p, device)
-    shared = _choice(family, _meet([family.facing(p).problem] * p.matrices), device)
+    shared = _choice(family, _meet([family.facing(p)[0]] * p.matrices), device)
     if shared.work.seconds(device) > device.seconds(launches=_BUSY) \
             and (own := plan_gemm(p, device).family) != family.name:
         return f"{own} alone is faster than {family.name} in a group"

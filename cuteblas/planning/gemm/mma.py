@@ -17,7 +17,7 @@ from ..floors import multiply_adds_per_clock
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
-    Oriented,
+    Facing,
     gemm_span,
     oriented,
     run_access,
@@ -34,8 +34,8 @@ from .family import (
     OneKernel,
     adding_threads,
     counted_blocks,
+    depths_of_slices,
     is_divided,
-    numbers_of_slices,
     steps_of_slices,
 )
 
@@ -247,10 +247,10 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, *,
                 yield _choice(p, tile, chunk, device, thin=True)
     if atom.splits:
         return
-    numbers = list(numbers_of_slices(p, device))
+    depths = list(depths_of_slices(p, device))
     for tile in map(fitted, mma_tiles(atom, device)):
-        for split_k in numbers:
-            yield _choice(p, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k, device)
+        for chunk in depths:
+            yield _choice(p, tile, chunk, device)
 
 
 def _covered(p: GemmProblem) -> tuple[bool, bool]:
@@ -339,12 +339,11 @@ def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
                                                                       * tile.stage_bytes) + 1))
 
 
-def facing_rows(problem: GemmProblem) -> Oriented:
+def facing_rows(problem: GemmProblem) -> Facing:
     """The problem whose C is written along its rows: threads hold pairs of C along N."""
-    facing = oriented(problem, 1)
-    p = facing.problem
+    p, note = oriented(problem, 1)
     a, b = p.map_inputs(partial(settled, units=True))
-    return replace(facing, problem=replace(p, a=a, b=b))
+    return replace(p, a=a, b=b), note
 
 
 def _words(p: GemmProblem, choice: Choice[MmaTile]) -> str:

@@ -38,7 +38,6 @@ from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
-    Oriented,
     Side,
     bind,
     compact,
@@ -307,8 +306,8 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
     yield Choice(None, 1, p.k, 1, _work(p, device), "by residues")
 
 
-def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
-    p, workspace = facing.problem, Workspace()
+def _made(p: GemmProblem, device: DeviceInfo, _choice: Choice[None]) -> Made:
+    workspace = Workspace()
     workspace.take(STATE_BYTES)
     a, b = (_Surveyed.within(workspace, side) for side in sides(p))
     records = workspace.take(4 * RECORD.size * (a.row_blocks + b.row_blocks))
@@ -326,7 +325,7 @@ def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
         launches += (_residues(part, matrix, rows), product,
                      _restore(part, block.start, (a, a if p.triangle else b), memory))
     native = (plan_mma if why_not_mma(p, device) is None else plan_simt)(
-        facing.original, device, gate=NATIVE
+        p, device, gate=NATIVE
     )
     fallback = otherwise("elements differ too much in size, or are infinite or NaN",
                          "fused multiply-adds")
@@ -334,7 +333,7 @@ def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
     products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
     reason = (
         f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
-        f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{cut.note(p, 'A, B and C')}"
+        f"chooses as many as the elements need; {fallback}{of_triangle(p)}{cut.note(p, 'A, B and C')}"
     )
     return Made(everything, nbytes, reason, configs[0], fallback)
 

@@ -58,7 +58,7 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "there is nothing to multiply"
     if refused := why_not_plain(p):
         return refused
-    p = oriented(p, 1).problem
+    p, _note = oriented(p, 1)
     item, pitch = p.c.item, _pitch(p)
     if p.c.strides[1] != 1 and p.n > 1:
         return "C is contiguous neither along its rows nor along its columns"

@@ -16,7 +16,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import CopyKernel, copy_alternatives
-from ..operands import Oriented, compact, row_pitch
+from ..operands import compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Ints, Operand, Pair
 from .family import Choice, Family, Made, as_it_is
@@ -138,9 +138,9 @@ def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
         yield replace(choice, name=f"of copies, {choice.name}", before=before) if before else choice
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice) -> Made:
+def _made(p: GemmProblem, device: DeviceInfo, choice: Choice) -> Made:
     """The product after what packs its operands, if any has to be."""
-    p, copies = facing.problem, _packed_operands(facing.problem)
+    copies = _packed_operands(p)
     copied = (f"{role.upper()} is copied first: {why_not_read(p, role.upper())}"
               for role in copies)
     plan = with_copies(WGMMA.planned(packed_problem(p), device, choice), copies,

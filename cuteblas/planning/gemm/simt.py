@@ -16,7 +16,7 @@ from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
 from ..operands import gemm_span, oriented, run_access, specialised
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .family import Choice, Family, OneKernel, counted_blocks, is_divided, numbers_of_slices
+from .family import Choice, Family, OneKernel, counted_blocks, depths_of_slices, is_divided
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
@@ -97,15 +97,13 @@ def fused_unit(element: DType, accumulator: DType) -> str:
 
 def choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
     """Tiles and numbers of slices of K to choose from."""
-    for tile, split_k in product(candidates(p.accumulator), numbers_of_slices(p, device)):
-        yield choice_of(p, tile, split_k, device)
+    for tile, chunk in product(candidates(p.accumulator), depths_of_slices(p, device)):
+        yield choice_of(p, tile, chunk, device)
 
 
-def choice_of(p: GemmProblem, tile: TileShape, split_k: int,
+def choice_of(p: GemmProblem, tile: TileShape, chunk: int,
               device: DeviceInfo) -> Choice[TileShape]:
-    k, sums = p.depth, p.sum_bytes
-    chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
-    slices = -(-k // chunk) if split_k > 1 else 1
+    sums, slices = p.sum_bytes, -(-p.depth // max(1, chunk)) or 1
     blocks, counts = counted_blocks(p, tile, slices, chunk, resident_blocks(tile), device)
     c = _written(p, tile, device)
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))

@@ -20,7 +20,7 @@ from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
-    Oriented,
+    Facing,
     bind,
     gemm_span,
     majorness,
@@ -73,7 +73,7 @@ def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     return OperandAccess() if unit is None else OperandAccess(unit, width_along(unit, operand, extents, 4))
 
 
-def _facing(p: GemmProblem) -> Oriented:
+def _facing(p: GemmProblem) -> Facing:
     """The problem whose B is the smaller operand."""
     return turned(p, p.n > p.m, "B is the smaller operand")
 
@@ -116,8 +116,8 @@ def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool
                   f"128x{columns}, {slices} slices")
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[int]) -> Made:
-    p, configs = facing.problem, list[SkinnyConfig]()
+def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[int]) -> Made:
+    configs = list[SkinnyConfig]()
 
     def multiply(part: GemmProblem) -> Launch:
         part = replace(part, a=p.a, b=p.b)               # slices are steps of a block
@@ -134,9 +134,9 @@ def _made(facing: Oriented, device: DeviceInfo, choice: Choice[int]) -> Made:
                    for name, why in zip("AB", _unmapped(p), strict=True))
     fallback = outside("elements")
     return Made(
-        *twice(facing, device, primary, nbytes, _MOST_BLOCKS),
+        *twice(p, device, primary, nbytes, _MOST_BLOCKS),
         f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
-        f"reads {by}; tile {configs[0].rows}x{choice.tile}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
+        f"reads {by}; tile {configs[0].rows}x{choice.tile}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}; "
         f"{fallback}",
         configs[0], fallback)
 
@@ -188,18 +188,17 @@ def why_not_twice(p: GemmProblem, device: DeviceInfo, words: int) -> str | None:
     return None
 
 
-def _made_by_mma(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
-    p = facing.problem
-    made = MMA.made(facing, device, choice)
+def _made_by_mma(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile]) -> Made:
+    made = MMA.made(p, device, choice)
     product, *adding = made.launches
     blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS_BY_MMA)
     grid = blocks, 1, 1
     primary = Launch.later(lambda: replace(product, grid=grid), grid), *adding
     fallback = outside("elements" if parts_of(p) == 1 else "parts of elements")
     return Made(
-        *twice(facing, device, primary, made.workspace_bytes, _MOST_BLOCKS_BY_MMA),
+        *twice(p, device, primary, made.workspace_bytes, _MOST_BLOCKS_BY_MMA),
         f"{p.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 added in "
-        f"float32; tile {choice}{facing.note}; {fallback}",
+        f"float32; tile {choice}; {fallback}",
         fallback=fallback)
 
 
@@ -209,10 +208,10 @@ plan_planes = PLANES.plan
 
 
 # -- native arithmetic where elements are out of range -------------------------------------------
-def twice(facing: Oriented, device: DeviceInfo, primary: tuple[Launch, ...], nbytes: int,
+def twice(p: GemmProblem, device: DeviceInfo, primary: tuple[Launch, ...], nbytes: int,
           room: int) -> tuple[tuple[Launch, ...], int]:
     """Launches that leave a verdict a block, native arithmetic after them, and their workspace."""
-    native = plan_simt(facing.original, device, gate=NATIVE)
+    native = plan_simt(p, device, gate=NATIVE)
     return natively(primary, nbytes, native, room, primary[0].grid[0])
 
 

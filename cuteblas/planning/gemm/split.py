@@ -20,7 +20,7 @@ from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_b
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
-    Oriented,
+    Facing,
     bind,
     launch,
     of_sides,
@@ -40,7 +40,7 @@ from ..operands import (
     why_not_types,
 )
 from ..plan import Launch, Workspace, least, place
-from ..problem import DeviceInfo, GemmProblem, transposed
+from ..problem import DeviceInfo, GemmProblem
 from .blocks import MOST_BLOCKS, Blocks
 from .family import Choice, Family, Made, divided_bytes
 from .planes import ROW_MULTIPLE, Planes, readings_of
@@ -97,7 +97,7 @@ def parts_of(p: GemmProblem) -> int:
     return 2 if dtype(p.a.dtype).is_complex else 1
 
 
-def _facing(p: GemmProblem) -> Oriented:
+def _facing(p: GemmProblem) -> Facing:
     """The problem with C along its rows; of complex numbers, with the smaller operand as B."""
     # Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: whole sectors.
     in_a, in_b = stored_elements(p)
@@ -107,27 +107,26 @@ def _facing(p: GemmProblem) -> Oriented:
     return turned(p, in_a < in_b, purpose)
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
+def _made(p: GemmProblem, device: DeviceInfo, choice: Tiling) -> Made:
     """What computes a product in the format that a caller names."""
-    p, form = facing.problem, FORMATS[facing.original.precision]
-    splitting = _Splitting(form, device)
+    splitting = _Splitting(FORMATS[p.precision], device)
     cut = splitting.cut(p, _room(p))
     blocks, config = splitting.in_blocks(p, cut, choice)
     launches = tuple(chain.from_iterable(blocks))
-    return Made(launches, splitting.workspace.nbytes, _reason(facing, config, cut, launches),
+    return Made(launches, splitting.workspace.nbytes, _reason(p, config, cut, launches),
                 config)
 
 
-def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
+def _made_guarded(p: GemmProblem, device: DeviceInfo, choice: Tiling) -> Made:
     """A product never less accurate than native arithmetic: the device decides on the format."""
     # fp16x3 if no row needs more than a row of the other operand offers; else bf16x6, where it is
     # faster than native arithmetic; native if elements of a row lie more than 2^100 apart, and for
     # infinities and NaNs. With too little workspace, C is computed in blocks, and the device
     # decides for each.
-    p, broad = facing.problem, FORMATS["bf16x6"]
+    broad = FORMATS["bf16x6"]
     room = _room(p) - _VERDICT_BYTES
     third = _tiling(p, device, broad).work.seconds(device) \
-        + device.seconds(launches=_THIRD) < SIMT.seconds(facing.original, device)
+        + device.seconds(launches=_THIRD) < SIMT.seconds(p, device)
     splitting = _Splitting(_NARROW, device, fallback=NEXT if third else NATIVE)
     again = replace(splitting, form=broad, fallback=None, gate=NEXT)
     cut = splitting.cut(p, room)
@@ -137,25 +136,25 @@ def _made_guarded(facing: Oriented, device: DeviceInfo, choice: Tiling) -> Made:
         part, fallbacks = block.problem, list[Launch]()
         if third:
             fallbacks += chain.from_iterable(again.in_blocks(part, again.cut(part, room))[0])
-        native = plan_simt(transposed(part) if facing.swapped else part, device, gate=NATIVE)
+        native = plan_simt(part, device, gate=NATIVE)
         fallbacks += native.within(splitting.workspace).launches
         parts.append(Guarded(launches, tuple(fallbacks), splitting.workspace.nbytes))
     last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
     fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third,
                          f"fused multiply-adds{last}")
     return Made(*guarded(parts, device, MOST_BLOCKS),
-                _reason(facing, config, cut, primary[-1], f"; {fallback}"), config, fallback)
+                _reason(p, config, cut, primary[-1], f"; {fallback}"), config, fallback)
 
 
-def _reason(facing: Oriented, config: GemmSplitConfig, cut: Blocks, launches: Sequence[Launch],
+def _reason(p: GemmProblem, config: GemmSplitConfig, cut: Blocks, launches: Sequence[Launch],
             fallback: str = "") -> str:
-    p, form = facing.original, FORMATS[config.format]
+    form = FORMATS[config.format]
     real = "" if parts_of(p) == 1 else " as a real product with twice the N and K"
     return (
         f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
         f"of {form.element}, {len(form.main + form.corrections)} products of planes, sums of {DEPTH} "
-        f"added in float32{fallback}; {launches[-1].grid[0]} persistent blocks{of_triangle(p)}{facing.note}"
-        f"{cut.note(facing.problem, 'A and B')}"
+        f"added in float32{fallback}; {launches[-1].grid[0]} persistent blocks{of_triangle(p)}"
+        f"{cut.note(p, 'A and B')}"
     )
 
 

@@ -16,7 +16,7 @@ from ..cost.work import OF_A_WARP, Work
 from ..floors import multiply_adds_per_clock
 from ..operands import (
     VECTOR_BYTES,
-    Oriented,
+    Facing,
     gemm_span,
     power_of_two,
     settled,
@@ -73,7 +73,7 @@ def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
     return why_not_plain(p)
 
 
-def _facing(p: GemmProblem) -> Oriented:
+def _facing(p: GemmProblem) -> Facing:
     """The problem whose result has few columns."""
     swapped = p.n > p.m or (p.n == p.m and p.a.strides[1] != 1 and p.b.strides[1] == 1)
     return turned(p, swapped, "columns are few")

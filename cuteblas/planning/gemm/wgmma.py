@@ -18,13 +18,11 @@ from ..cost.work import Work, added, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
-    Oriented,
     bind,
     launch,
     majorness,
     of_triangle,
     operand_map,
-    oriented,
     output_span,
     pairs_along_n,
     specialised,
@@ -37,7 +35,7 @@ from ..operands import (
     why_not_staged,
 )
 from ..plan import Launch, Plan, Workspace, least
-from ..problem import DeviceInfo, GemmProblem, Operand, Pair
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed
 from .family import (
     MIN_SLICE,
     NATIVE_PRECISIONS,
@@ -269,16 +267,15 @@ def _numbers(p: GemmProblem) -> str:
     return f"{numbers_are} on tensor cores, float32 accumulation"
 
 
-def _made(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
-    p, workspace = facing.original, Workspace()
+def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
+    workspace = Workspace()
     if choice.slices == 1:
-        return _product(facing, device, choice, workspace)
-    each = oriented(replace(sliced(p, choice.slices, choice.chunk), k=choice.chunk), 1)
-    tiling = least((_tiling(each.problem, device, tile)
-                    for tile in _tiles(each.problem, device)), device)
+        return _product(p, device, choice, workspace)
+    each = replace(sliced(p, choice.slices, choice.chunk, 1), k=choice.chunk)
+    tiling = least((_tiling(each, device, tile) for tile in _tiles(each, device)), device)
     workspace.take(workspace_bytes(p, choice.slices))
     made = _product(each, device, tiling, workspace)
-    return made._replace(launches=(*made.launches, reduction(p, choice)),
+    return made._replace(launches=(*made.launches, reduction(transposed(p), choice)),
                          reason=f"{made.reason};{choice.in_slices.removeprefix(',')}")
 
 
@@ -293,9 +290,9 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
     return WGMMA.plan(problem, device, choice)
 
 
-def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile],
+def _product(p: GemmProblem, device: DeviceInfo, choice: Choice[WgmmaTile],
              workspace: Workspace) -> Made:
-    p, tile = facing.problem, choice.tile
+    tile = choice.tile
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
     unstaged = why_not_staged(p)
     config = specialised(
@@ -329,6 +326,5 @@ def _product(facing: Oriented, device: DeviceInfo, choice: Choice[WgmmaTile],
         f"{device.multiprocessors} multiprocessors{divided}; C is written "
         + ("by TMA" if unstaged is None else f"by threads: {unstaged}")
         + of_triangle(p)
-        + facing.note
     )
     return Made((*before, multiply), workspace.nbytes, reason, config)

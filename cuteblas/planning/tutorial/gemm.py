@@ -110,12 +110,11 @@ def _check_divided(name: str, extents: Ints, by: Ints, what: str) -> None:
 
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
           device: DeviceInfo) -> Plan:
-    facing = oriented(problem, 0)
-    p = facing.problem
+    p, note = oriented(problem, 0)
     by = *policy.block, policy.depth
     if aligned:
         _check_divided(name, (problem.m, problem.n, p.depth), by, f"tile {'x'.join(map(str, by))}")
-    policy = policy.transposed if facing.swapped else policy
+    policy = policy.transposed if note else policy
     blocks, tile = tiles_of_c(p, policy.block, True), policy.tile
     reason = (
         f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
@@ -129,13 +128,13 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
         reason += f"; dp4a on words of {_PACKED} along K"
         if copies:
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
-    choice = choice_of(p, tile, 1, device)
+    choice = choice_of(p, tile, p.depth, device)
     choice = replace(choice, tile=tile, blocks=blocks)
     config = replace(config_of(p, device, choice), aligned=aligned)
     product = bind(gemm_simt, config, p, blocks, chunk=choice.chunk)
     launches = *(each for plan in copies.values() for each in plan.launches), product
     return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
-                reason + facing.note,
+                reason + note,
                 choice.work.seconds(device) + sum(plan.seconds or 0.0 for plan in copies.values()))
 
 
@@ -188,8 +187,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
                   device: DeviceInfo) -> Plan:
     """Plan a GEMM on ``gemm_tutorial``; the types of A, B and C may differ."""
     # the order in which neighbouring threads own it
-    facing = replace(oriented(problem, 0), purpose="C is M-major")
-    p = facing.problem
+    p, note = oriented(problem, 0, "C is M-major")
     try:
         accumulator = accumulator_of(p.a.dtype, p.b.dtype, p.c.dtype)
     except TypeError as error:
@@ -208,7 +206,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
                             gemm_span(p) >= NARROW_SPAN)
     reason = (
         f"variant {name}: block {shape.block}, {shape.threads} threads, {p.a.dtype} and {p.b.dtype} summed in {accumulator} "
-        f"to {p.c.dtype}{facing.note}"
+        f"to {p.c.dtype}{note}"
     )
     rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock(
         "gemm_tutorial", accumulator, device
