@@ -9,8 +9,8 @@ import numpy as np
 
 from ..engines.dispatch import ByName, Func
 from ..engines.engine import Engine, engine_of
-from ..engines.memory import Ints, Memory, overlap, same_elements
-from ..engines.settings import current_backend
+from ..engines.memory import Ints, overlap, same_elements
+from ..engines.placement import engine_for, host_engine
 from ..functions.algorithms import (
     AS_PLANNED,
     BY_NUMPY,
@@ -134,8 +134,7 @@ class Request(NamedTuple):
 
 class Call(NamedTuple):
     """A checked call. ``given`` has views of the operands, ``c`` read and ``out`` written;
-    ``answer`` is what the caller gets for an update in place; ``by_numpy``: no kernel computes
-    it."""
+    ``answer`` is what the caller gets for an update in place."""
 
     function: str
     types: Types
@@ -146,21 +145,11 @@ class Call(NamedTuple):
     answer: Any
     shape: Ints
     stream: Any
-    by_numpy: bool
+    engine: Engine
 
     @property
     def place(self) -> Place:
         return self.gathered.place
-
-    @property
-    def engine(self) -> Engine:
-        return engine_of(self.given.a)
-
-    def answered(self, result: Any, extras: ByName) -> Any:
-        """What the caller gets: the result in its library, and an epilogue's further results."""
-        answer = self.answer if self.given.out is not None else self.gathered.back(result)
-        return (answer, {name: self.gathered.back(x)
-                         for name, x in extras.items()}) if extras else answer
 
 
 def gathered_operands(row: Routine, given: Arguments) -> Gathered:
@@ -173,21 +162,23 @@ def gathered_operands(row: Routine, given: Arguments) -> Gathered:
     return gathered
 
 
-def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
-    """Check a call; one that is only planned may name a kernel wherever it would run."""
-    call = read(function, types, request)
+def prepare(function: str, types: Types | None, request: Request, *, moves: bool = True,
+            gather: Func = gather) -> Call:
+    """Check a call. One that never moves to the GPU may only be planned, and name a kernel
+    wherever it would run."""
+    call = read(function, types, request, moves, gather)
     _check_memory(call)
     if request.stream is not None and call.place.device is None:
         raise ValueError(
             f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host"
         )
-    if runs and call.by_numpy and request.variant is not None:
+    if request.variant is not None and moves and not call.engine.kernels:
         refuse_variant(request.variant, BY_NUMPY)
     return call
 
 
-def read(function: str, types: Types | None, request: Request, gather: Func = gather,
-         view: Func = Transposition.view) -> Call:
+def read(function: str, types: Types | None, request: Request, moves: bool = False,
+         gather: Func = gather, view: Func = Transposition.view) -> Call:
     """Check all but memory; ``gather`` makes arrays, ``view`` shows what is multiplied."""
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
@@ -217,8 +208,10 @@ def read(function: str, types: Types | None, request: Request, gather: Func = ga
     product = GemmArguments(a, b, conjugates and trans_a.conjugates,
                             conjugates and trans_b.conjugates, alpha, beta, c, out,
                             types.output, types.compute, epilogue, algorithm)
+    engine = engine_of(a) if place.device is not None \
+        else engine_for(a, b, out) if moves else host_engine()
     return Call(function, types, gathered, product, trans_a, trans_b, answer, shape, request.stream,
-                place.device is None and current_backend() != "emulator")
+                engine)
 
 
 def _bound(function: str, epilogue: Any, place: Place) -> Any:
@@ -243,14 +236,13 @@ def _bound(function: str, epilogue: Any, place: Place) -> Any:
 
 def _inferred(arrays: ByName, request: Request) -> Types:
     """The types of ``gemm``: those of the arrays, float64 or complex128 if all are lists."""
-    operands = next((type_name(arrays[x].dtype) for x in "ab"
-                     if not isinstance(arrays[x], LISTS)), None)
-    if operands is None:
-        operands = "complex128" if any(is_complex_list(arrays[x]) for x in "ab") else "float64"
-    dtype = request.dtype
-    if dtype is None:
-        dtype = next((type_name(arrays[x].dtype) for x in ("out", "c") if x in arrays
-                      and not isinstance(arrays[x], LISTS)), None)
+    def named(*names: str) -> str | None:
+        return next((type_name(arrays[x].dtype) for x in names if x in arrays
+                     and not isinstance(arrays[x], LISTS)), None)
+
+    operands = named("a", "b") or ("complex128" if any(is_complex_list(arrays[x]) for x in "ab")
+                                   else "float64")
+    dtype = named("out", "c") if request.dtype is None else request.dtype
     return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype,
                     epilogue=request.epilogue is not None)
 
@@ -267,7 +259,7 @@ def _as_typed(function: str, gathered: Gathered, types: Types) -> None:
 
                 array = from_host(array, device)
             gathered.arrays[name] = array
-        elif (found := type_name(x.dtype)) != wanted:
+        elif x.dtype != wanted and (found := type_name(x.dtype)) != wanted:
             product = next((name for name, others in ROUTINES.items()
                             if getattr(others, role) == found), None)
             hint = f"convert it by {name}.astype({wanted!r})"
@@ -338,25 +330,16 @@ def _targets(function: str, request: Request, arrays: ByName, overwrites: bool, 
     return c, c, request.c
 
 
-class _Use(NamedTuple):
-    """An array of a call, if it may not share even the same elements, and if it is written."""
-
-    name: str
-    memory: Memory
-    whole: bool = False
-    written: bool = False
-
-
 def _check_memory(call: Call) -> None:
     """Refuse results that cannot be written in place, and operands that kernels cannot read."""
     arrays, given, epilogue = call.gathered.arrays, call.given, call.given.epilogue
     target = None if given.out is None else "out" if "out" in arrays else "c"
     outputs = epilogue.outputs if epilogue else {}
-    if call.by_numpy and target is None and not outputs:
-        return
     function, engine = call.function, call.engine
+    if not engine.kernels and target is None and not outputs:
+        return
     operands = {name: engine.memory(x) for name, x in arrays.items()}
-    if not call.by_numpy:
+    if engine.kernels:
         for name, memory in operands.items():
             if memory.size and not memory.whole_elements:
                 raise ValueError(
@@ -364,15 +347,14 @@ def _check_memory(call: Call) -> None:
                     f"cuteblas.copy({name})"
                 )
     # An operand of an epilogue may have the name of an argument, so these are not a mapping.
-    scalars = [(name, x) for name, x in (("alpha", given.alpha), ("beta", given.beta))
-               if scalar_kind(x) == "device"]
-    fused = [] if epilogue is None else [(name, x) for name, x in epilogue.operands.items()
-                                         if hasattr(x, "ndim") and not isinstance(x, np.generic)]
-    used = [_Use(name, engine.memory(x), whole=True, written=True) for name, x in outputs.items()]
-    used += [_Use(name, memory, name in ("a", "b"), name == target)
-             for name, memory in operands.items()]
-    used += [_Use(name, engine.memory(x), whole=True)
-             for name, x in scalars] + [_Use(name, engine.memory(x)) for name, x in fused]
+    further = [("alpha", given.alpha, True), ("beta", given.beta, True),
+               *((name, x, False) for name, x in (epilogue.operands if epilogue else {}).items())]
+    # arrays, whether they may not share even the same elements, and whether they are written
+    used = [*((name, engine.memory(x), True, True) for name, x in outputs.items()),
+            *((name, memory, name in ("a", "b"), name == target)
+              for name, memory in operands.items()),
+            *((name, engine.memory(x), whole, False) for name, x, whole in further
+              if scalar_kind(x) == "device")]
     for i, (name, memory, whole, written) in enumerate(used):
         if not written:
             continue

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..codegen.epilogue import epilogue_role
-from ..engines.dispatch import own_call
+from ..engines.dispatch import NOTHING, ByName, own_call
+from ..engines.emulator import NUMPY
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import QUIET, Multiplication
-from ..engines.placement import stays
 from ..engines.replay.numpy import Compute
 from ..engines.replay.numpy import record as record_by_numpy
 from ..engines.replay.registry import Replayable, replays
 from ..functions.algorithms import NATIVE
-from ..functions.gemm import SOURCE, gemm, gemm_by_numpy
-from ..functions.host_gemm import gemm_of_host
+from ..functions.gemm import SOURCE, gemm_by_numpy
+from ..functions.host_gemm import multiply
 from .arguments import Arguments, Call, Request, prepare
 from .signatures import Routine
 from .types import Types
@@ -49,19 +49,27 @@ def perform(operation: Callable[[Routine, Arguments], Any], row: Routine,
 def execute(call: Call, candidate: Replayable | None = None) -> Any:
     """Run a call that was checked, and record it if calls like it are replayed."""
     given = call.given
-    if call.by_numpy:
-        stay = stays(given.a, given.b, given.out)
-        result, extras = (gemm_by_numpy if stay else gemm_of_host)(call.function, given)
-        if candidate is not None and stay and given.algorithm.precision in NATIVE \
+    if call.engine is NUMPY:
+        result, extras = gemm_by_numpy(call.function, given)
+        if candidate is not None and given.algorithm.precision in NATIVE \
                 and (compute := _compute_by_numpy(candidate, call)) is not None:
             record_by_numpy(candidate, call.function, compute)
-        return call.answered(result, extras)
+        return answered(call, result, extras)
     with where(call):
         run = Execution(call.function, call.engine)
-        result, extras = gemm(run, given)
+        result, extras = multiply(run, given)
         if candidate is not None:
             record(run, candidate, given.alpha, given.beta, result)
-    return call.answered(result, extras)
+    return answered(call, result, extras)
+
+
+def answered(call: Call, result: Any, extras: ByName = NOTHING) -> Any:
+    """What the caller gets: the result in its library, and an epilogue's further results."""
+    if (back := call.gathered.back) is not None:
+        result = back(result) if call.given.out is None else None
+        extras = {name: back(x) for name, x in extras.items()}
+    answer = result if call.given.out is None else call.answer
+    return (answer, extras) if extras else answer
 
 
 def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:

@@ -60,7 +60,8 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
              given._replace(a=x, b=y, c=z if reads_c else None, out=z))
 
     if given.alpha == 0:                            # A and B are not looked at, so they do not move
-        a, b = (_without_sums(x, axis) for x, axis in ((a, -1), (b, -2)))
+        a, b = (ShardedArray([shard[part] for shard in x.shards], x.axis)
+                for x, part in ((a, np.s_[..., :0]), (b, np.s_[..., :0, :])))
     spread_product(function, ordinals, a, b, c, given.algorithm.precision, multiply, reads_c)
     if written is not None:
         return call.answer
@@ -72,7 +73,7 @@ def _read(function: str, types: Types | None, request: Request) -> Call:
     for name in ("alpha", "beta"):
         if hasattr(value := getattr(request, name), "ndim") and not isinstance(value, np.generic):
             raise TypeError(f"{function} with devices= takes a number as {name}, got an array")
-    call = read(function, types, request, _gathered, _seen)
+    call = read(function, types, request, gather=_gathered, view=_seen)
     for name, x in call.gathered.arrays.items():
         if x.ndim > 3 or (x.shape[:-2] != call.shape[:-2] and (name in ("c", "out") or x.ndim > 2)):
             raise ValueError(
@@ -97,11 +98,6 @@ def _gathered(function: str, operands: ByName, needed: str) -> Gathered:
 
 
 _SEVERAL = Place("cupy", 0)
-
-
-def _without_sums(x: ShardedArray, axis: int) -> ShardedArray:
-    cut = (..., slice(0, 0)) if axis == -1 else (..., slice(0, 0), slice(None))
-    return ShardedArray([shard[cut] for shard in x.shards], x.axis)
 
 
 def _seen(way: Transposition, x: Any) -> Any:

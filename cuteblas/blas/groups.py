@@ -15,7 +15,7 @@ from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .arguments import Call, Request, prepare
-from .calls import execute, recordable, replayable, run, where
+from .calls import answered, execute, recordable, replayable, run, where
 from .libraries import LISTS, Place
 
 
@@ -162,7 +162,7 @@ def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> lis
     results: list[Any] = [None] * len(calls)
     for indices in places.values():
         chosen = [calls[i] for i in indices]
-        if chosen[0].by_numpy:
+        if not chosen[0].engine.kernels:
             done = [execute(call) for call in chosen]
         else:
             with where(chosen[0]):
@@ -174,7 +174,7 @@ def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> lis
                              for each, call in zip(candidates, calls, strict=True)]
                     if None not in known:
                         execution.record_group(known, [result for result, _further in answers])  # type: ignore[arg-type]
-            done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
+            done = [answered(call, *answer) for call, answer in zip(chosen, answers, strict=True)]
         for i, result in zip(indices, done, strict=True):
             results[i] = result
     return results
@@ -185,14 +185,13 @@ def _check_independence(function: str, calls: Sequence[Call]) -> None:
     # Address ranges are compared in ascending order: the many that are disjoint cost nothing.
     ranges: list[tuple[int, int, int, bool, Memory]] = []
     for i, call in enumerate(calls):
-        engine = call.engine
         given = call.given
-        for array, written in ((given.a, False), (given.b, False), (given.c, False),
-                               (given.out, True)):
+        for array in (given.a, given.b, given.c, given.out):
             if array is not None and array.size:
-                memory = engine.memory(array)
+                memory = call.engine.memory(array)
                 low, high = memory.span
-                ranges.append((memory.address + low, memory.address + high, i, written, memory))
+                ranges.append((memory.address + low, memory.address + high, i, array is given.out,
+                               memory))
     ranges.sort(key=lambda entry: entry[:2])
     open_ranges: list[tuple[int, int, int, bool, Memory]] = []
     for entry in ranges:

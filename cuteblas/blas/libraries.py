@@ -35,23 +35,23 @@ HOST = Place("numpy", None)
 LISTS = list, tuple, range
 
 
-def _unchanged(result: Any) -> Any:
-    return result
-
-
 class Gathered(NamedTuple):
-    """The operands of one call by role, of one library and device; ``back`` converts a result."""
+    """The operands of one call by role, of one library and device; ``back`` converts a result,
+    unless it is as they are."""
 
     arrays: dict[str, Any]
     place: Place
-    back: Callable[[Any], Any] = _unchanged
+    back: Callable[[Any], Any] | None = None
+
+    def returned(self, result: Any) -> Any:
+        return result if self.back is None else self.back(result)
 
 
 def gather(function: str, operands: ByName, needed: Container[str]) -> Gathered:
     """View the operands of a call, by role, without those that are ``None`` and not ``needed``."""
     arrays: dict[str, Any] = {}
     first: tuple[str, Place] | None = None
-    back: Callable[[Any], Any] = _unchanged
+    back: Callable[[Any], Any] | None = None
     for name, x in operands.items():
         if x is None:
             if name in needed:
@@ -63,7 +63,7 @@ def gather(function: str, operands: ByName, needed: Container[str]) -> Gathered:
         arrays[name], place = (x, HOST) if type(x) is np.ndarray else view_of(function, name, x)
         if first is None:
             first = name, place
-            back = _unchanged if place is HOST else _way_back(function, name, x, place)
+            back = None if place is HOST else _way_back(function, name, x, place)
         elif place is not first[1] and place != first[1]:
             _refuse_mixture(function, *first, name, place)
     return Gathered(arrays, first[1] if first else HOST, back)
@@ -116,9 +116,9 @@ def _described(x: Any) -> str:
     return type(x).__name__ if dtype is None else f"{type(x).__name__} of {dtype}"
 
 
-def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any], Any]:
+def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any], Any] | None:
     if kind_of(x) != "foreign" and place.library in ("numpy", "cupy"):
-        return _unchanged
+        return None
     from array_api_compat import array_namespace
 
     try:

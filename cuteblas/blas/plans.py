@@ -17,7 +17,7 @@ from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promote
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .arguments import Call, Request, prepare
-from .calls import execute, record, replayable, where
+from .calls import answered, execute, record, replayable, where
 from .libraries import Place
 from .types import type_name
 
@@ -137,7 +137,8 @@ class GemmPlan:
         call = prepare("plan.execute", None, request)
         if (refusal := self._objection(call)) is not None:
             raise ValueError(f"this plan {refusal}; cuteblas.blas.plan makes another one")
-        if call.by_numpy and epilogue is None and self.plan.problem.fusion is None:  # type: ignore[union-attr]
+        by_numpy = not call.engine.kernels
+        if by_numpy and epilogue is None and self.plan.problem.fusion is None:  # type: ignore[union-attr]
             return execute(call)
         run = Execution("plan.execute", call.engine)
         with where(call):
@@ -147,7 +148,7 @@ class GemmPlan:
                     "this plan was made for another epilogue, or for epilogue operands of other layouts; "
                     "cuteblas.blas.plan makes another one"
                 )
-            if call.by_numpy:
+            if by_numpy:
                 return execute(call)
             ran = run.run_plan(self.plan, product.arrays, product.alpha, product.beta,
                                product.numbers)
@@ -155,7 +156,7 @@ class GemmPlan:
             finish(run, product)
             if candidate is not None:
                 record(run, candidate, call.given.alpha, call.given.beta, product.result)
-        return call.answered(product.result, product.auxiliary)
+        return answered(call, product.result, product.auxiliary)
 
     def _objection(self, call: Call) -> str | None:
         if call.place != self.place:
@@ -245,7 +246,7 @@ def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_
 def _planned(request: Request) -> GemmPlan:
     if (own := own_call(*request)) is not None:
         return own(_planned, (request,), {})
-    call = prepare("plan", None, request, runs=False)
+    call = prepare("plan", None, request, moves=False)
     engine, given = call.engine, call.given
     with where(call):
         product = prepare_product(Execution("plan", engine), given)

@@ -7,12 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..engines.emulator import NUMPY
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
-from ..functions.gemm import gemm, gemm_by_numpy, new_matrices
+from ..functions.gemm import new_matrices
+from ..functions.host_gemm import multiply
 from ..functions.signatures import Array, Flag, Promoted, Transposed
-from .arguments import Arguments, Call, Request, prepare
-from .calls import perform, where
+from .arguments import Arguments, Call, Request, gathered_operands, prepare
+from .calls import answered, perform, where
 from .signatures import Routine, published, rows, with_signature
 from .types import dtype_named
 
@@ -84,24 +86,6 @@ def _letters(row: Routine, given: Arguments) -> tuple[str, str]:
     return ("N", other) if asked == "N" else (other, "N")
 
 
-def _check_shapes(row: Routine, given: Arguments, first: str) -> None:
-    """Refuse arrays that do not fit, in these routines' words, but for lists and batches."""
-    shapes = {name: tuple(given[name].shape) for name in row.operands
-              if hasattr(given[name], "shape")}
-    if len(shapes.get("a", ())) != 2:
-        return
-    if shapes.get("b", shapes["a"]) != shapes["a"]:
-        raise ValueError(
-            f"{row.name} takes matrices of one shape, got a {shapes['a']} and b {shapes['b']}"
-        )
-    n = shapes["a"][first != "N"]
-    if shapes.get("c", (n, n)) != (n, n):
-        raise ValueError(
-            f"{row.name} takes c of (n, n) = {(n, n)}, but it has shape {shapes['c']}: a {shapes['a']}"
-            f"{'' if first == 'N' else f' with trans={first!r}'}"
-        )
-
-
 def _real(given: Arguments, name: str) -> Any:
     """A factor that has to be real, so that the result is Hermitian."""
     value = given[name]
@@ -119,38 +103,42 @@ def _real(given: Arguments, name: str) -> Any:
 def _updated(row: Routine, given: Arguments) -> Any:
     """``alpha a a^T + beta c``, or ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
     twice, hermitian = "b" in row.operands, row.transpose == "H"
-    a, b = given["a"], given["b" if twice else "a"]
-    if b is None and twice:
-        raise TypeError(f"{row.name} takes arrays and lists of numbers, but b is None")
+    gathered = gathered_operands(row, given)
+    arrays = gathered.arrays
+    a, b, c = arrays["a"], arrays.setdefault("b", arrays["a"]), arrays.get("c")
     first, second = _letters(row, given)
     part = "lower" if given.flag("lower") else "upper"
     beta = _real(given, "beta") if hermitian else given["beta"]
     alpha = _real(given, "alpha") if hermitian and not twice else given["alpha"]
-    _check_shapes(row, given, first)
-    call = prepare(row.name, row.types, Request(alpha, a, b, beta, given["c"], first, second,
-                                                given["overwrite_c"]))
-    product = call.given
-    if len(call.shape) != 2 or (twice and product.a.shape != product.b.shape[::-1]):
+    if a.shape != b.shape:
         raise ValueError(
-            f"{row.name} takes matrices of one shape, got {product.a.shape} and {product.b.shape[::-1]}"
+            f"{row.name} takes matrices of one shape, got a {a.shape} and b {b.shape}"
         )
+    n = a.shape[first != "N"]
+    if c is not None and c.shape != (n, n):
+        raise ValueError(
+            f"{row.name} takes c of (n, n) = {(n, n)}, but it has shape {c.shape}: a {a.shape}"
+            f"{'' if first == 'N' else f' with trans={first!r}'}"
+        )
+    call = prepare(row.name, row.types, Request(alpha, a, b, beta, given["c"], first, second,
+                                                given["overwrite_c"]),
+                   moves=False, gather=lambda *_: gathered)
+    product = call.given
     with where(call):
         target = _target(call)
         if hermitian and product.c is not None:
             _without_imaginary_diagonal(target)
-        multiply = partial(gemm_by_numpy, call.function) if call.by_numpy \
-            else partial(gemm, Execution(call.function, call.engine))
+        run = Execution(call.function, NUMPY if call.engine.moves else call.engine)
         product = product._replace(c=None if product.c is None else target, out=target,
                                    triangle=part, hermitian=hermitian and not twice)
-        multiply(product)
+        multiply(run, product)
         if twice:               # the factor and the operands of the first product, exchanged
-            arrays = call.gathered.arrays
-            a, b = call.trans_a.view(arrays["b"]), call.trans_b.view(arrays["a"])
+            a, b = call.trans_a.view(b), call.trans_b.view(a)
             alpha = product.alpha.conjugate() if hermitian else product.alpha
-            multiply(product._replace(a=a, b=b, alpha=alpha, beta=1, c=target))
+            multiply(run, product._replace(a=a, b=b, alpha=alpha, beta=1, c=target))
         if hermitian:         # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
-    return call.answered(target, {})
+    return answered(call, target)
 
 
 def _target(call: Call) -> Any:

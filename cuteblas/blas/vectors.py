@@ -124,7 +124,7 @@ def _multiplied(row: Routine, given: Arguments) -> Any:
     rows, columns = asked.view(matrix).shape
     vector = _chosen(given, "x", arrays["x"], columns)
     if whole is None and given["offy"] == 0 and given["incy"] == 1:
-        return gathered.back(run(row.name, row.types,
+        return gathered.returned(run(row.name, row.types,
                                  Request(given["alpha"], matrix, vector,
                                          trans_a=asked.letter))[:, 0])
     if whole is not None and overwrites:
@@ -136,7 +136,7 @@ def _multiplied(row: Routine, given: Arguments) -> Any:
     refuse_self_overlap(row.name, "y", engine_of(part).memory(part))
     run(row.name, row.types, Request(given["alpha"], matrix, vector, given["beta"], part,
                                      asked.letter, overwrite_c=1))
-    return given["y"] if overwrites and given["y"] is not None else gathered.back(whole)
+    return given["y"] if overwrites and given["y"] is not None else gathered.returned(whole)
 
 
 def _chosen(given: Arguments, name: str, x: Any, count: int) -> Any:
@@ -201,7 +201,7 @@ def _added(row: Routine, given: Arguments) -> Any:
     result = run(function, row.types, Request(given["alpha"], x[:, None], y[None, :],
                                               0 if target is None else 1, target, 0,
                                               "R" if row.transpose == "H" else "N", overwrites))
-    return given["a"] if overwrites else gathered.back(result)
+    return given["a"] if overwrites else gathered.returned(result)
 
 
 def _matrix_vector(row: Routine) -> MatrixVector:

@@ -127,7 +127,7 @@ def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
     folder: Any = PathFinder.find_spec("__main__", [full])
     _enter(full if folder else os.path.dirname(os.path.realpath(full)), options.program)
     if folder is not None:
-        return _main_of(folder), folder.loader.get_code(folder.name)
+        return _main_of(folder)
     if os.path.isdir(full):
         raise _NoProgram(f"can't find '__main__' module in {full!r}")
     loader = SourceFileLoader("__main__", full)
@@ -151,10 +151,8 @@ def _module(name: str, arguments: list[str]) -> tuple[ModuleType, CodeType]:
             raise _NoProgram(
                 f"{error}; {name!r} is a package and cannot be directly executed"
             ) from None
-    if (code := spec.loader.get_code(spec.name)) is None:
-        raise _NoProgram(f"No code object available for {name}")
     sys.argv[0] = spec.origin
-    return _main_of(spec), code
+    return _main_of(spec)
 
 
 def _specified(name: str) -> Any:
@@ -175,9 +173,11 @@ def _specified(name: str) -> Any:
     return spec
 
 
-def _main_of(spec: Any) -> ModuleType:
+def _main_of(spec: Any) -> tuple[ModuleType, CodeType]:
+    if (code := spec.loader.get_code(spec.name)) is None:
+        raise _NoProgram(f"No code object available for {spec.name}")
     return _main(__file__=spec.origin, __loader__=spec.loader, __package__=spec.parent,
-                 __spec__=spec, __cached__=spec.cached)
+                 __spec__=spec, __cached__=spec.cached), code
 
 
 def _main(**attributes: Any) -> ModuleType:

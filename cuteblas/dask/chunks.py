@@ -132,15 +132,13 @@ def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
     """The sum and a product by one kernel; ``None`` if BLAS has no such product or type."""
     if any(kind_of(x) != "cupy" for x in arrays) or (matrices := _matrices(term, arrays)) is None:
         return None
-    from ..blas import gemm
-    from ..blas.types import ROUTINES
-
     a, b = matrices
-    if a.dtype != b.dtype or not any(types.operands == a.dtype.name
-                                     and term.sums in (types.output, types.compute)
-                                     and a.dtype.kind not in "iu" for types in ROUTINES.values()):
+    if a.dtype != b.dtype or np.dtype(term.sums).kind not in "fc" or (
+            a.dtype.itemsize != 2 and a.dtype != term.sums):
         return None
     import cupy
+
+    from ..blas import gemm
 
     out = cupy.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]),
                      term.sums)
@@ -154,10 +152,10 @@ def _matrices(term: Term, arrays: Sequence[Any]) -> tuple[Any, Any] | None:
     a, b = arrays
     if term.function == "matmul":
         return a, b
-    (axes_a, axes_b), = dict(term.arguments).values()
-    if a.ndim > 2 or b.ndim > 2 or len(axes_a) != 1:
+    axes = dict(term.arguments)["axes"]
+    if a.ndim > 2 or b.ndim > 2 or len(axes[0]) != 1:
         return None
-    return (a.T if axes_a[0] % 2 == 0 else a), (b if axes_b[0] % 2 == 0 else b.T)
+    return (a.T if axes[0] == (0,) else a), (b if axes[1] == (0,) else b.T)
 
 
 def add(*sums: Any, dtype: str | None = None) -> Any:

@@ -153,6 +153,7 @@ class Cuda:
     """CuPy arrays, and kernels on their device in CuPy's current stream."""
 
     on_host = moves = False
+    kernels = True
     runs = True
     out_of_memory = cupy.cuda.memory.OutOfMemoryError
 

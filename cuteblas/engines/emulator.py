@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["EMULATOR", "HOST_CUDA", "REHEARSAL", "Emulator"]
+__all__ = ["EMULATOR", "HOST_CUDA", "NUMPY", "REHEARSAL", "Emulator"]
 
 _ALIGNMENT = 16
 
@@ -24,7 +24,7 @@ _ALIGNMENT = 16
 class Emulator:
     """NumPy arrays, and the generated kernels on the CPU; plans are made for an H200."""
 
-    on_host, moves, runs = True, False, True
+    on_host, kernels, moves, runs = True, True, False, True
     out_of_memory: Any = ()
 
     def memory(self, x: Any) -> Memory:
@@ -111,10 +111,16 @@ class _Rehearsal(Emulator):
         """Nothing."""
 
 
-class _HostCuda(Emulator):
+class _Numpy(Emulator):
+    """NumPy arrays of calls that NumPy computes."""
+
+    kernels = False
+
+
+class _HostCuda(_Numpy):
     """NumPy arrays of calls that may run on the GPU."""
 
     moves = True
 
 
-EMULATOR, REHEARSAL, HOST_CUDA = Emulator(), _Rehearsal(), _HostCuda()
+EMULATOR, REHEARSAL, NUMPY, HOST_CUDA = Emulator(), _Rehearsal(), _Numpy(), _HostCuda()

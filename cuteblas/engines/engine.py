@@ -14,9 +14,9 @@ __all__ = ["Engine", "engine_of"]
 
 Engine: TypeAlias = "Emulator | Cuda"
 """Arrays of one library, and the means to run plans on them. ``on_host`` arrays are NumPy's, of
-any alignment and with subnormal numbers; ``moves`` takes them to the GPU; unless ``runs``, nothing
-is computed, counted or recorded; ``out_of_memory`` is raised without room for a workspace, or
-``()``."""
+any alignment and with subnormal numbers; ``kernels`` run on them where they are; ``moves`` takes
+them to the GPU where that is faster; unless ``runs``, nothing is computed, counted or recorded;
+``out_of_memory`` is raised without room for a workspace, or ``()``."""
 
 
 def engine_of(x: Any) -> Engine:

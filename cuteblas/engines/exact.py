@@ -8,7 +8,7 @@ the integer type, where they wrap as NumPy's. Small elements have fewer digits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -80,6 +80,9 @@ class Scheme(NamedTuple):
     def words(self) -> str:
         count = self.products
         return f"numpy: exact integers by {self.floats} BLAS, {count} product{'s' * (count > 1)}"
+
+
+_IN_FLOAT32 = Scheme("float32", 1 << 30, ((None, (None,)),))
 
 
 # -- functions of NumPy ----------------------------------------------------------------------------
@@ -212,7 +215,7 @@ def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
     if loop < least or (kind == "?" and loop * _scanned(a, b) < least):
         return None
     if kind in "e?":
-        return _in_float32, f"numpy: {dtype} by float32 BLAS"
+        return partial(_multiply, _IN_FLOAT32), f"numpy: {dtype} by float32 BLAS"
     bits = 8 * dtype.itemsize
     signed = np.dtype(f"i{dtype.itemsize}")
     scheme = _scheme(_magnitude(a, dtype), _magnitude(b, dtype), bits, m, n, min(k, 1 << 30))
@@ -220,8 +223,8 @@ def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
     once = converted + count * m * n * (k * _GEMM[scheme.floats] + _FROM_FLOAT)
     if loop < scheme.products * once + _CALL + count * _MATRIX:
         return None
-    return lambda a, b, c: _integers(_as_signed(a, dtype), _as_signed(b, dtype), c.view(signed),
-                                     scheme), scheme.words
+    return lambda a, b, c: _multiply(scheme, _as_signed(a, dtype), _as_signed(b, dtype),
+                                     c.view(signed)), scheme.words
 
 
 def _scanned(a: np.ndarray, b: np.ndarray) -> float:
@@ -358,26 +361,36 @@ def _parts(a: np.ndarray, b: np.ndarray, c: np.ndarray,
             yield c[..., i:i + rows, j:j + columns], terms
 
 
-def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> None:
-    """C = A B in a signed type, which wraps."""
-    whole, floats, scratch = np.int32 if scheme.floats == "float32" else np.int64, np.dtype(scheme.floats), Scratch.taken()
+def _multiply(scheme: Scheme, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    """C = A B in a signed type, which wraps, or of float16 and bool in float32, rounded once."""
+    floats, scratch = np.dtype(scheme.floats), Scratch.taken()
+    whole = None if c.dtype.kind in "bf" else np.int32 if floats == FLOAT32 else np.int64
     for target, terms in _parts(a, b, c, scheme.chunk):
-        fresh = True
+        total: Any = None
         for first, second in terms:
             for digit, others in scheme.digits:
                 left = _as_float("a", first, digit, floats, c.dtype, scratch)
                 for other in others:
                     right = _as_float("b", second, other, floats, c.dtype, scratch)
-                    sums = scratch.array("sums", target.shape, whole)
-                    np.copyto(sums, _product(left, right, target.shape, scratch), casting="unsafe")
-                    if digit is not None and other is not None and (shift := digit.shift
-                                                                    + other.shift):
-                        np.left_shift(sums, shift, out=sums)
-                    if fresh:
-                        np.copyto(target, sums, casting="unsafe")
+                    sums = _product(left, right, scratch.array(
+                        "sums" if total is None else "product", target.shape, floats))
+                    if whole is not None:
+                        floating, sums = sums, scratch.array("whole", target.shape, whole)
+                        np.copyto(sums, floating, casting="unsafe")
+                        if digit is not None and other is not None and (shift := digit.shift
+                                                                        + other.shift):
+                            np.left_shift(sums, shift, out=sums)
+                    if total is not None:
+                        np.add(total, sums.astype(total.dtype, copy=False), out=total)
+                    elif whole is None:
+                        total = sums
                     else:
-                        np.add(target, sums.astype(c.dtype, copy=False), out=target)
-                    fresh = False
+                        total = target
+                        np.copyto(target, sums, casting="unsafe")
+        if c.dtype.kind == "b":
+            np.not_equal(total, 0, out=target)              # in half the time of a cast
+        elif whole is None:
+            np.copyto(target, total, casting="unsafe")
     scratch.give_back()
 
 
@@ -398,28 +411,9 @@ def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, 
     return result
 
 
-def _in_float32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """C = A B, summed in float32 and rounded once, as NumPy does; for bool, sums are not zero."""
-    scratch = Scratch.taken()
-    for target, terms in _parts(a, b, c, 1 << 30):
-        sums: Any = None
-        for first, second in terms:
-            left, right = (_as_float(name, x, None, FLOAT32, x.dtype, scratch)
-                           for name, x in (("a", first), ("b", second)))
-            term = _product(left, right, target.shape, scratch,
-                            "sums" if sums is None else "product")
-            sums = term if sums is None else np.add(sums, term, out=sums)
-        if c.dtype.char == "?":
-            np.not_equal(sums, 0, out=target)               # in half the time of a cast
-        else:
-            np.copyto(target, sums, casting="unsafe")
-    scratch.give_back()
-
-
-def _product(left: np.ndarray, right: np.ndarray, shape: tuple[int, ...], scratch: Scratch,
-             name: str = "product") -> np.ndarray:
+def _product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> np.ndarray:
     with WHOLE.lock:
-        return np.matmul(left, right, out=scratch.array(name, shape, left.dtype))
+        return np.matmul(left, right, out=out)
 
 
 def _warn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:

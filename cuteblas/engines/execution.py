@@ -42,10 +42,8 @@ class Execution:
         self.memory = engine.memory
         self.recorder = None if engine.on_host else Recorder()
 
-    def count(self, kind: str, detail: str) -> None:
-        self._tick(self.function, kind, detail)
-
-    def _tick(self, function: str, kind: str, detail: str) -> None:
+    def count(self, kind: str, detail: str, purpose: str = "") -> None:
+        function = self.function + purpose
         if self.recorder is not None:
             self.recorder.counted.append((function, kind, detail))
         if self.engine.runs:
@@ -70,10 +68,10 @@ class Execution:
         return self.derived(self.engine.view(x, shape, strides), x)
 
     def staged(self, x: Any, stage: Staged, name: str = "") -> Any:
-        """The array, or its copy, which is counted if it has a name."""
+        """The array, or its copy, which is counted if it has a name and is for kernels."""
         if stage.reason is None:
             return x
-        if name:
+        if name and self.engine.kernels:
             self.count("copies", f"{name}: {stage.reason}")
         copy = self.empty(stage.memory)
         self.assign(copy, x)
@@ -84,11 +82,11 @@ class Execution:
         return self.engine.plan(problem, x)
 
     def run(self, problem: Problem, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
-            numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
+            numbers: Mapping[str, Any] | None = None, note: str = "", purpose: str = "") -> None:
         """Plan a problem, run it on arrays by role, and count the family of its kernels."""
-        plan = self.plan(problem, next(iter(arrays.values())))
-        plan = self.run_plan(plan, arrays, alpha, beta, numbers)
-        self.count("calls", plan.family + note)
+        plan = self.run_plan(self.plan(problem, next(iter(arrays.values()))), arrays, alpha, beta,
+                             numbers)
+        self.count("calls", plan.family + note, purpose)
 
     def run_plan(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
                  numbers: Mapping[str, Any] | None = None) -> Plan:
@@ -114,8 +112,8 @@ class Execution:
                 with suppress(self.engine.out_of_memory):
                     self.engine.run(smaller, arrays, alpha, beta, numbers)
                     what = f"{smaller.family}{' in blocks' if smaller.family == plan.family else ''}"
-                    why = f"{what} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
-                    tally("workspace", "calls", why).tick()
+                    tally("workspace", "calls", f"{what} instead of {plan.family}: no memory for a "
+                          f"workspace of {plan.workspace_bytes} bytes").tick()
                     return plan
             raise
         return plan
@@ -131,13 +129,12 @@ class Execution:
     # -- copies ------------------------------------------------------------------------------------
     def move(self, src: Any, dst: Any, variant: str | None = None, purpose: str = "") -> None:
         """Copy ``src`` into ``dst``, of one shape and item size, without overlap."""
-        source, function = self.memory(src), self.function + purpose
-        if not source.size:
-            self._tick(function, "calls", "nothing")
-            return
-        plan = self.plan(copy_problem(source, self.memory(dst), variant), src)
-        plan = self.run_plan(plan, {"src": src, "dst": dst})
-        self._tick(function, "calls", plan.family)
+        source = self.memory(src)
+        if source.size:
+            self.run(copy_problem(source, self.memory(dst), variant), {"src": src, "dst": dst},
+                     purpose=purpose)
+        else:
+            self.count("calls", "nothing", purpose)
 
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
         """A new array with the elements of ``a`` in order C, F, A or K, by the copy kernels."""
@@ -182,10 +179,9 @@ class Execution:
         return x if self.engine.on_host or self.memory(x).whole_elements else self.new_like(x, "K", purpose=_ALIGNMENT)
 
     def _broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
-        missing = (0,) * (len(shape) - x.ndim)
-        return self.view(x, shape, missing + tuple(s if n > 1 else 0
-                                                   for n, s in zip(x.shape, x.strides,
-                                                                   strict=True)))
+        return self.view(x, shape, (*[0] * (len(shape) - x.ndim),
+                                    *(s if n > 1 else 0
+                                      for n, s in zip(x.shape, x.strides, strict=True))))
 
     # -- functions of elements ---------------------------------------------------------------------
     def _cast(self, dst: Any, src: Any) -> None:
@@ -208,7 +204,7 @@ class Execution:
     def scale(self, x: Any, exponent: int, out: Any) -> None:
         """``out[...] = x * 2**exponent`` of two real arrays of one type."""
         if self.engine.on_host:
-            self.engine.multiply(x, 2.0**exponent, out)
+            self.multiply(x, 2.0**exponent, out)
         else:
             self._compute(scaled_of(x.dtype.name, exponent), {"x": x}, out)
 
@@ -258,8 +254,8 @@ def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
     if not isinstance(problem, (GemmProblem, ContractionProblem)) or problem.precision != "auto":
         return
     least = plan.workspace_bytes
-    limits = [(problem, least // parts) for parts in _PARTS]
-    for each, limit in (*limits, (replace(problem, precision="ieee"), 0)):
+    for each, limit in (*((problem, least // parts) for parts in _PARTS),
+                        (replace(problem, precision="ieee"), 0)):
         smaller = plan_for(each, replace(plan.device, workspace_limit=limit))
         if smaller.workspace_bytes < least:
             least = smaller.workspace_bytes

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from .background import Job
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move",
-           "offload", "rehearsing", "require_cuda", "start_soon", "staying", "stays",
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "engine_for", "gpu_seconds", "host_engine",
+           "may_move", "offload", "rehearsing", "require_cuda", "start_soon", "staying", "stays",
            "where_it_runs", "work_of"]
 
 FEW = 1 << 17
@@ -243,7 +243,7 @@ def stays(*arrays: Any) -> bool:
 def may_move(*arrays: Any) -> bool:
     """Whether a call compares times, or has to move: for ``explain``, which waits for that."""
     _prepare()
-    return not stays(*arrays) and host_engine().moves
+    return engine_for(*arrays).moves
 
 
 def _prepare() -> None:
@@ -311,9 +311,15 @@ def host_engine() -> Engine:
     """What takes NumPy arrays that do not stay."""
     from .emulator import EMULATOR, HOST_CUDA, REHEARSAL
 
-    if rehearsing.get():
-        return REHEARSAL
-    return EMULATOR if current_backend() == "emulator" else HOST_CUDA
+    kernels = REHEARSAL if rehearsing.get() else EMULATOR
+    return kernels if current_backend() == "emulator" else HOST_CUDA
+
+
+def engine_for(*arrays: Any) -> Engine:
+    """What takes a call on NumPy arrays."""
+    from .emulator import NUMPY
+
+    return NUMPY if stays(*arrays) else host_engine()
 
 
 def _reason_for(work: Work) -> tuple[bool, str]:
@@ -572,5 +578,5 @@ def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any,
 
 def _is_transpose(a: Any, b: Any) -> bool:
     """Whether one matrix is the other one's transpose in the same memory."""
-    return type(a) is type(b) is np.ndarray and a.ndim == b.ndim == 2 and a.shape == b.shape[::-1] \
+    return type(a) is type(b) is np.ndarray and a.ndim == 2 and a.shape == b.shape[::-1] \
         and a.strides == b.strides[::-1] and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]

@@ -214,8 +214,8 @@ def set_workspace_limit(nbytes: int | None) -> int | None:
     1073741824
     """
     global _limit
-    before, after = workspace_limit(), None if nbytes is None else checked_limit(nbytes, "the limit of workspaces")
-    _limit = after
+    before = workspace_limit()
+    _limit = None if nbytes is None else checked_limit(nbytes, "the limit of workspaces")
     for forget in planned_under_the_limit:
         forget()
     return before

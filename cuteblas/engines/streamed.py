@@ -236,8 +236,8 @@ class _Streamed:
         self.way, self.plan, self.call = way, plan, call
         way.kind = call.function
         way.keeper.leave(call.result.array)
-        in_parts = any(len(tile.k) < call.extents.k for tile in plan.tiles)
-        self.whole = None if in_parts else way.home_of(call.result.array)
+        self.sums = len(plan.tiles[0].k) < call.extents.k      # are divided
+        self.whole = None if self.sums else way.home_of(call.result.array)
         self.panels = _Panels(way, call.operands, plan.together, exchange)
         # a tile that leaves when the next one has been launched
         self._computed: tuple[np.ndarray, Any, Any] | None = None
@@ -257,12 +257,9 @@ class _Streamed:
                 asked += 1
             there = self.panels.take(tile)
             here = call.result.part(tile)
-            same = [i + d for d in (-1, 1) if 0 <= i + d < len(tiles)
-                    and tiles[i + d][:3] == tile[:3]]
-            if same and call.add is not None:
-                first, last = i - 1 not in same, i + 1 not in same
-                sum_so_far = call.add(there, None if first else sum_so_far)
-                if last:
+            if self.sums and call.add is not None:
+                sum_so_far = call.add(there, sum_so_far)
+                if tile.k.stop == call.extents.k:
                     self._leave(here, sum_so_far)
                     sum_so_far = None
             else:

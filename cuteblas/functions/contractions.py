@@ -60,30 +60,18 @@ def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, array
     if empty := [c for term in expression.terms for axis in term.axes for c in axis
                  if not expression.extents[c] and c not in kept]:
         factors, path = evaluation.empty(empty[0]), ()          # whatever it is multiplied by
-    for positions in _pairs(path, len(factors)):
+
+    def product(pair: Sequence[_Factor], others: Sequence[_Factor]) -> _Factor:
+        return evaluation.intermediate(pair, kept.union(*(x.strides for x in others)))
+
+    for positions in whole_path(path, len(factors)):
         chosen = [factors[i] for i in positions]
         factors = [factor for i, factor in enumerate(factors) if i not in positions]
-        if factors:
-            later = kept.union(*(factor.strides for factor in factors))
-            factors.append(evaluation.intermediate(chosen, later))
-        else:
-            factors = chosen
-    return evaluation.written(expression, factors, out)
-
-
-def _pairs(path: Sequence[Ints], count: int) -> list[Ints]:
-    """A path whose steps take two terms at most, and all of them at the end."""
-    steps: list[Ints] = []
-    for step in whole_path(path, count):
-        chosen = [*step]
         while len(chosen) > 2:
             first, second, *rest = chosen
-            steps.append((first, second))
-            count -= 1
-            chosen = [*(i - 2 for i in rest), count - 1]
-        steps.append(tuple(chosen))
-        count -= len(chosen) - 1
-    return steps
+            chosen = [*rest, product((first, second), (*factors, *rest))]
+        factors = [*factors, product(chosen, factors)] if factors else chosen
+    return evaluation.written(expression, factors, out)
 
 
 @dataclass(frozen=True)

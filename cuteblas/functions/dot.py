@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain, pairwise
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -412,25 +413,15 @@ def _common_axes(shape1: Ints, shape2: Ints) -> tuple[Letters, Letters, dict[str
     if 0 in shape1:
         axes1, axes2 = (tuple("" if n else "a" for n in shape) for shape in (shape1, shape2))
         return axes1, axes2, {"a": 0}
-    letters1, letters2 = [""] * len(shape1), [""] * len(shape2)
-    extents: dict[str, int] = {}
-    i, j, left1, left2 = len(shape1), len(shape2), 1, 1
-    while left1 > 1 or i:
-        if left1 == 1:
-            i -= 1
-            left1 = shape1[i]
-        elif left2 == 1:
-            j -= 1
-            left2 = shape2[j]
-        else:
-            step = min(left1, left2)
-            if max(left1, left2) % step:
-                return None
-            c = letter(len(extents))
-            extents[c] = step
-            letters1[i], letters2[j] = c + letters1[i], c + letters2[j]
-            left1, left2 = left1 // step, left2 // step
-    return tuple(letters1), tuple(letters2), extents
+    # the elements from each axis on, and where either shape has a bound
+    sizes = [[*accumulate(shape[::-1], mul, initial=1)] for shape in (shape1, shape2)]
+    bounds = sorted({*chain(*sizes)})
+    if any(n % m for m, n in pairwise(bounds)):
+        return None
+    letters = {n: letter(i) for i, n in enumerate(bounds[1:])}
+    first, second = (tuple("".join(c for n, c in letters.items() if low < n <= high)[::-1]
+                           for low, high in pairwise(each))[::-1] for each in sizes)
+    return first, second, {letters[n]: n // m for m, n in pairwise(bounds)}
 
 
 def settle_outer(a: Memory, b: Memory, out: Memory | None) -> Expression | None:

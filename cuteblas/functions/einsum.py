@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
@@ -133,15 +132,6 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                 result = _on_host(operands, *arrays, optimize=optimize, out=out)
             _by_numpy.tick()
             return result
-    if arguments and (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
-            and {kind_of(x) for x in operands_of(operands)} <= {"numpy", "scalar", "like"}:
-        if not _is_default(optimize):       # NumPy's own products refuse it, its loop does not
-            ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]
-            np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)  # type: ignore[arg-type]
-        arguments["dtype"] = swapped.newbyteorder("=")
-        native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant,
-                        **arguments)
-        return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native  # type: ignore[return-value]
     if not (arrays := operands_of(operands)):       # NumPy's to refuse
         alone: Any = operands
         shown: Any = (x if isinstance(x, str) else np.zeros(np.shape(x)) for x in alone)
@@ -268,15 +258,6 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     return result
 
 
-def _of_other_byte_order(kind: Any) -> np.dtype | None:
-    """The other byte order, where NumPy sums as if it were the machine's; else ``None``."""
-    if isinstance(kind, (str, np.dtype)):
-        with suppress(TypeError):               # NumPy's to refuse
-            kind = np.dtype(kind)
-            return None if kind.isnative else kind
-    return None
-
-
 # -- NumPy arrays by NumPy -------------------------------------------------------------------------
 _programs: dict[Any, Func] = {}
 """Functions of the operands and ``out``, by all of a call that decides what it does."""
@@ -329,7 +310,9 @@ def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
         floating = all(isinstance(x, np.ndarray) and x.dtype.kind in "fc" for x in arrays)
         subscripts = read(operands, shapes) if floating else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
-            optimize = ["einsum_path", *contraction_path(subscripts)]
+            path = ["einsum_path", *contraction_path(subscripts)]
+            result = _by_plain_numpy(operands, *arrays, optimize=path, **arguments)
+            return result if result.ndim else result[()]
     named = arguments if out is None else {**arguments, "out": out}
     return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
 
@@ -361,19 +344,20 @@ def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.nda
     loops = may_loop and (products <= SMALL or count < 2)
     settled = _settled(operands, optimize, subscripts, memories, out_memory, arguments)
     sums = any(n > 1 and c not in subscripts.result for c, n in subscripts.extents.items())
-    # NumPy's loop rounds sums of float16 on their way
-    half = sums and "e" in (settled.dtype.char, None if out is None else out.dtype.char)
-    if settled.dtype.char not in _NUMBERS or (count < 2 and not half):
+    # NumPy's loop rounds sums of float16 on their way, and takes any bytes for the machine's
+    in_steps = (sums and "e" in (settled.dtype.char, None if out is None else out.dtype.char)) \
+        or ((sums or count > 1) and not settled.dtype.isnative)
+    if settled.dtype.char not in _NUMBERS or (count < 2 and not in_steps):
         return by_numpy
-    if not loops or half:
+    if not loops or in_steps:
         from .numpy_einsum import loop_ns, program
 
         found, expected_ns = program(settled, memories, out_memory)
         loops = loops or (may_loop and loop_ns(settled.dtype, count, products) < expected_ns)
-        if loops and half:
+        if loops and in_steps:
             at_once = replace(settled, path=(tuple(range(count)),))
             found, _ns = program(at_once, memories, out_memory)
-        if half or not loops:
+        if in_steps or not loops:
             return found
     elif count == 2 and out is None and not arguments:
         store(_small, (text, *[x.shape for x in arrays]), True)

@@ -255,7 +255,7 @@ class _Unexecuted(Execution):
     def run_plan(self, plan: Plan, *_arrays: Any) -> Plan:
         return plan
 
-    def _tick(self, function: str, kind: str, detail: str) -> None:
+    def count(self, kind: str, detail: str, purpose: str = "") -> None:
         if kind == "copies":
             self.copies.append(detail)
 
@@ -303,12 +303,12 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorit
     from .gemm import GemmArguments, gemm
 
     bound = as_bound(epilogue)
-    resolved, product = resolve_fused(x1, x2, out, bound, arguments)
+    resolved, product = resolve_fused(x1, x2, out, bound, arguments, EMULATOR)
     device, runs_on = _place(resolved, card, partial(resolved.work, product))
     run = _Unexecuted(device, REHEARSAL if resolved.engine.on_host else resolved.engine)
     with resolved.on_device() as (a, b):
         run_fused(run, gemm, product, GemmArguments(a, b, out=resolved.out, epilogue=bound,
-                                                    algorithm=algorithm), ("x1", "x2"))
+                                                    algorithm=algorithm))
     first, second = resolved.memories
     shown = _described(first, second, resolved.out_memory or product)
     return run.explanation(f"matmul with an epilogue: {shown}", runs_on)

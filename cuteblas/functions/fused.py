@@ -11,25 +11,20 @@ import numpy as np
 from .._dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
 from ..engines.dispatch import ByName, Func, kind_of, own_call
-from ..engines.emulator import EMULATOR
+from ..engines.emulator import NUMPY
+from ..engines.engine import Engine
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import QUIET, product_in
-from ..engines.placement import FEW, stays
+from ..engines.placement import FEW, engine_for
 from ..engines.replay.numpy import record_key, recorded
 from ..engines.replay.registry import Replayable, replays
-from ..engines.settings import current_backend
 from .algorithms import NATIVE, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
-from .gemm import (
-    GemmArguments,
-    gemm,
-    gemm_by_numpy,
-    refuse_shared_outputs,
-)
+from .gemm import GemmArguments, refuse_shared_outputs
 from .gufunc import Product, let_numpy_refuse, single_out
-from .host_gemm import gemm_of_host
+from .host_gemm import multiply
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
 from .staging import run_product
 
@@ -53,24 +48,17 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
     if (own := own_call(x1, x2, out, bound)) is not None:
         return own(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     algorithm = checked_algorithm(precision, variant, "gemm")
-    resolved, product = resolve_fused(x1, x2, out, bound, arguments)
+    resolved, product = resolve_fused(x1, x2, out, bound, arguments, engine_for(x1, x2, out))
     run, out = Execution("matmul", resolved.engine), resolved.out
-    kernels = not resolved.engine.on_host or current_backend() == "emulator"
-    by_blas = gemm_by_numpy if stays(x1, x2, out) else gemm_of_host
-
-    def multiply(run: Execution, given: GemmArguments) -> Any:
-        return gemm(run, given) if kernels else by_blas("matmul", given)
-
     with resolved.on_device() as (a, b):
         result = run_fused(run, multiply, product, GemmArguments(a, b, out=out, epilogue=bound,
-                                                                 algorithm=algorithm),
-                           ("x1", "x2") if kernels else ("", ""))
+                                                                 algorithm=algorithm))
         if isinstance(result, tuple):
             return result
         if by_numpy:
-            if not kernels and precision in NATIVE and stays(x1, x2):
+            if run.engine is NUMPY and precision in NATIVE:
                 _record_by_numpy(x1, x2, product, bound, precision)
-        elif records and not resolved.engine.on_host and (call := _replayable(x1, x2, out, bound, precision)) is not None:
+        elif records and not run.engine.on_host and (call := _replayable(x1, x2, out, bound, precision)) is not None:
             run.record(call.head, call.inputs, call.out, result, call.roles, scalars=True)
     return result
 
@@ -162,12 +150,12 @@ def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Rep
     return Replayable(replay, head, tuple(arrays), out, (*roles, "c"), (1, 0, numbers))
 
 
-def resolve_fused(x1: Any, x2: Any, out: Any, bound: Bound,
-                  arguments: ByName) -> tuple[Resolved, Product]:
+def resolve_fused(x1: Any, x2: Any, out: Any, bound: Bound, arguments: ByName,
+                  host: Engine) -> tuple[Resolved, Product]:
     """The operands, and the product that NumPy makes of them."""
     given = {name: x for name, x in bound.given.items() if not is_choice(x)}
     asked = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, rules=UFUNC)
-    found = resolve_matmul(asked, EMULATOR, given)
+    found = resolve_matmul(asked, host, given)
     if not isinstance(found, str):
         return found
     if kind_of(out) in ("scalar", "like") and out is not None:
@@ -177,8 +165,7 @@ def resolve_fused(x1: Any, x2: Any, out: Any, bound: Bound,
                     else f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
-def run_fused(run: Execution, multiply: Func, product: Product, given: GemmArguments,
-              names: tuple[str, str]) -> Any:
+def run_fused(run: Execution, multiply: Func, product: Product, given: GemmArguments) -> Any:
     """Multiply, with operands of an epilogue that have the axes of the result."""
     x1, x2, out, bound = given.a, given.b, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
@@ -192,7 +179,7 @@ def run_fused(run: Execution, multiply: Func, product: Product, given: GemmArgum
             return product.over_result(x.reshape((1,) * (rank - x.ndim) + x.shape))
 
         bound = bound.converted(over_matrices)
-    result, auxiliary = run_product(run, product, given._replace(epilogue=bound), multiply, names)
+    result, auxiliary = run_product(run, product, given._replace(epilogue=bound), multiply)
     if out is None and product.shape == () and isinstance(result, np.ndarray):
         result = result[()]
     return (result, auxiliary) if auxiliary else result

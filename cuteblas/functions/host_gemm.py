@@ -14,7 +14,14 @@ from ..engines.placement import offload, work_of
 from .gemm import GemmArguments, Result, gemm, gemm_by_numpy
 
 
-def gemm_of_host(function: str, given: GemmArguments) -> Result:
+def multiply(run: Execution, given: GemmArguments) -> Result:
+    """A product by the kernels of an engine, by NumPy, or on the GPU where that is faster."""
+    if run.engine.kernels:
+        return gemm(run, given)
+    return (_offloaded if run.engine.moves else gemm_by_numpy)(run.function, given)
+
+
+def _offloaded(function: str, given: GemmArguments) -> Result:
     bound = given.epilogue
     if bound is not None:
         bound = bound.converted(lambda _name, x: np.asarray(x))
@@ -24,7 +31,7 @@ def gemm_of_host(function: str, given: GemmArguments) -> Result:
     operands = bound.operands.values() if bound else ()
     read = [x for x in (given.alpha, given.beta, given.c, *operands) if isinstance(x, np.ndarray)]
 
-    def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
+    def carried(run: Execution, there: Sequence[Any], target: Any) -> Any:
         places = {id(x): y for x, y in zip((*read, *written), there[2:], strict=True)}
         moved = GemmArguments._make((*there[:2], *(places.get(id(x), x) for x in given[2:])))
         return gemm(run, moved._replace(
@@ -38,5 +45,5 @@ def gemm_of_host(function: str, given: GemmArguments) -> Result:
     products = prod(shape) * a.shape[-1]
     work = work_of(products, a.dtype, (a, b, *read), given.out, shape)
     streams = products and given.algorithm.variant is None
-    return offload(function, work, multiply, [a, b, *read], given.out,
+    return offload(function, work, carried, [a, b, *read], given.out,
                    partial(gemm_by_numpy, function, given), written, stream if streams else None)

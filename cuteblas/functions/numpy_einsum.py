@@ -70,7 +70,6 @@ def program(settled: Expression, operands: Sequence[Memory], out: Memory | None 
         steps.append((positions, step))
         left.append(step.kept)
     write = _writing(settled, target, wide, [*strides], step) if steps else None
-
     ends = steps[-1][0] if steps else ()
 
     def run(*arrays: np.ndarray, out: np.ndarray | None = None) -> Any:

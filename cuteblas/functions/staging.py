@@ -20,15 +20,14 @@ from .gufunc import Product, resolve_product
 
 
 def run_product(run: Execution, product: Product, given: GemmArguments,
-                multiply: Callable[[Execution, GemmArguments], Result] = gemm,
-                names: tuple[str, str] = ("x1", "x2")) -> Result:
-    """Multiply matrices of the operands; copies of operands are counted by these names."""
+                multiply: Callable[[Execution, GemmArguments], Result] = gemm) -> Result:
+    """Multiply matrices of the operands."""
     # Kernels take any strides: an operand is copied only for another type, byte order or
     # alignment. Without an epilogue, ``out`` is computed elsewhere and then assigned if its type or
     # alignment differs, or if it overlaps an input or itself.
     out, bound, name = given.out, given.epilogue, product.dtype.name
     first, second = (run.staged(x, readable(run.memory(x), product.dtype), operand)
-                     for x, operand in zip((given.a, given.b), names, strict=True))
+                     for x, operand in ((given.a, "x1"), (given.b, "x2")))
     result = run.empty(product.memory) if out is None else out
     arrays = first, second, result
     a, b, c = map(run.derived, product.matrices(*arrays), arrays)

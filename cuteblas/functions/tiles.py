@@ -140,34 +140,27 @@ def tiled_contraction(function: str, settled: Expression, arrays: Sequence[np.nd
 
     if not all(settled.extents.values()):
         return None
-    candidates = {c: found for c in settled.extents if (found := _places(settled, c)) is not None}
-    index: list[str | None] = []                            # of the batch, of rows and of columns
-    for has in ((True, True), (True, False), (False, True)):
-        of_kind = [c for c, (_at, *found) in candidates.items()
-                   if tuple(axis is not None for axis in found) == has]
-        index.append(max(of_kind, key=lambda c: settled.extents[c], default=None))
-    if index == [None] * 3:
+    extents, every = settled.extents, (settled.axes, *(term.axes for term in settled.terms))
+    where: dict[tuple[bool, ...], tuple[Any, ...]] = {}     # by which operands have an index
+    for c in sorted(extents, key=lambda c: -extents[c]):
+        axes = [[axis for axis, indices in enumerate(each) if c in indices] for each in every]
+        alone = all(len(found) < 2 and all(each[axis] == c for axis in found)
+                    for found, each in zip(axes, every, strict=True))
+        if alone and axes[0] and extents[c] > 1:
+            at, *its = (found[0] if found else None for found in axes)
+            where.setdefault(tuple(axis is not None for axis in its), (c, at, *its))
+    if not where.keys() - {(False, False)}:
         return None
-    # their axes in the result and in both operands
-    where = [*zip(*(candidates[c] if c is not None else (None,) * 3 for c in index), strict=True)]
+    # of the batch, of rows and of columns: the index, its axes in the result and in both operands
+    letters, *places = zip(*(where.get(has, (None,) * 4) for has in (
+        (True, True), (True, False), (False, True))), strict=True)
     into, first, second = (Operand(x, (*its, None)) for x, its in zip(
-        (arrays[2], *arrays[:2]), where, strict=True))
+        (arrays[2], *arrays[:2]), places, strict=True))
 
     def compute(there: Sequence[Any], target: Any) -> None:
-        shorter = {c: target.shape[axis] for c, axis in zip(index, where[0], strict=True)
-                   if c is not None and axis is not None}
-        part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
+        shorter = {c: target.shape[axis] for c, axis in zip(letters, places[0], strict=True)
+                   if c is not None}
+        part = replace(settled, extents={**extents, **shorter}, shape=target.shape)
         evaluate(part, algorithm, Execution(f"{function}: tiles", CUDA), there, target)
 
     return Tiled(function, (first, second), into, compute)
-
-
-def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:
-    """The axes of result and operands of an index; ``None`` if it cannot be divided."""
-    every = settled.axes, *(term.axes for term in settled.terms)
-    axes = [[axis for axis, indices in enumerate(each) if c in indices] for each in every]
-    alone = all(len(found) <= 1 and all(len(each[axis]) == 1 for axis in found)
-                for found, each in zip(axes, every, strict=True))
-    if not alone or not axes[0] or settled.extents[c] < 2:
-        return None
-    return tuple(found[0] if found else None for found in axes)

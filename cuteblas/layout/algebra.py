@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product as _cartesian
 from typing import Any
 
@@ -140,16 +141,20 @@ def flatten(x: Nested) -> Any:
     return Layout(x.flat_shape, x.flat_stride)
 
 
+def _placed(layout: Layout) -> Iterator[tuple[Any, Any, Any]]:
+    """Extent and stride of each leaf, and how many coordinates are before it."""
+    before: Any = 1
+    for s, d in layout.pairs:
+        yield s, d, before
+        before = before * s
+
+
 # -- complement ------------------------------------------------------------------------------------
 def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
     """(extent, stride, coordinates before) of modes that move, by stride."""
     if any(s == 0 for s in layout.flat_shape):
         raise LayoutError(op, "the layout is empty", layout)
-    modes, before = [], 1
-    for s, d in layout.pairs:
-        if s != 1 and d != 0:
-            modes.append((s, d, before))
-        before = before * s
+    modes = [mode for mode in _placed(layout) if mode[0] != 1 and mode[1] != 0]
     for _, d, _ in modes:
         if isinstance(d, ScaledBasis):
             raise LayoutError(op, f"the basis stride {d} has no order", layout)
@@ -232,10 +237,7 @@ def right_inverse(layout: LayoutLike) -> Layout:
     >>> str(right_inverse(Layout((4, 8), (8, 1))))
     '(8,4):(4,1)'
     """
-    modes, before = [], 1
-    for s, d in coalesce(layout).pairs:
-        modes.append((s, d, before))
-        before = before * s
+    modes = [*_placed(coalesce(layout))]
     found: list[tuple[Any, Any]] = []
     current: Any = 1
     while follows := next((mode for mode in modes if mode[1] == current and mode[0] != 0), None):
@@ -346,12 +348,7 @@ def nullspace(layout: LayoutLike) -> Layout:
     >>> str(nullspace(Layout((2, 3, 4), (0, 1, 0))))
     '(2,4):(1,6)'
     """
-    found, before = [], 1
-    for s, d in layout.pairs:
-        if d == 0:
-            found.append((s, before))
-        before = before * s
-    return merged(found)
+    return merged((s, before) for s, d, before in _placed(layout) if d == 0)
 
 
 def is_bijective(layout: Layout) -> bool:

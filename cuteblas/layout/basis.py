@@ -20,7 +20,7 @@ from itertools import starmap, zip_longest
 from operator import add
 from typing import Any
 
-from .errors import LayoutError, described
+from .errors import LayoutError, described, spell
 from .symbolic import Expr, IntLike
 
 _MODES, _NESTING = 1 << 10, 64                           # positions in a tuple, levels of tuples
@@ -82,7 +82,7 @@ class ScaledBasis:
     __rmul__ = __mul__
 
     def __neg__(self) -> ScaledBasis:
-        return ScaledBasis(-self.value, self.modes)
+        return self * -1
 
     def __add__(self, other: object) -> ArithTuple:
         return self.as_tuple() + other
@@ -129,7 +129,7 @@ class ArithTuple(tuple):
         return f"ArithTuple({', '.join(_plain(e) for e in self)})"
 
     def __str__(self) -> str:
-        return f"({','.join(str(e) for e in self)})"
+        return spell(self)
 
     def __add__(self, other: object) -> ArithTuple:
         if isinstance(other, ScaledBasis):
@@ -146,7 +146,7 @@ class ArithTuple(tuple):
     __radd__ = __add__
 
     def __neg__(self) -> ArithTuple:
-        return ArithTuple(*(-e for e in self))
+        return self * -1
 
     def __sub__(self, other: Any) -> ArithTuple:
         return self + -(ArithTuple(*other) if isinstance(other, tuple) else other)

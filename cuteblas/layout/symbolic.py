@@ -429,11 +429,8 @@ def _and(a: IntLike, b: IntLike) -> IntLike:
             return a % (b + 1)
         if a.op == "and" and isinstance(a.args[1], int):
             return _and(a.args[0], a.args[1] & b)
-        const, terms = _terms(a)
-        if len(terms) > 1 or const:
-            parts = ([const] if const else []) + [_scale(t, k) for k, t in terms]
-            if _carry_free(parts):
-                return total(_and(p, b) for p in parts)
+        if a.op == "sum" and len(parts := xor_parts(a)) > 1:
+            return total(_and(p, b) for p in parts)
         return Expr("and", (a, b), 0 if b >= 0 else None, b if b >= 0 else None, live)
     return Expr("and", (a, b), 0 if _nonneg(a) or _nonneg(b) else None, None, a.bits & b.bits)
 

@@ -373,8 +373,7 @@ def domain_offset(coord: IntTuple, tensor: Tensor) -> Tensor:
     if isinstance(tensor.layout, ComposedLayout):
         inner, outer = tensor.layout.inner, tensor.layout
         moved = ComposedLayout(outer.outer, outer.offset + _linear(coord, inner), inner)
-        layout, start = slice_and_offset((None,) * inner.rank if isinstance(inner.shape, tuple)
-                                         else None, moved)
+        layout, start = slice_and_offset(None, moved)
         return Tensor(_advance(tensor.engine, start), layout)
     return Tensor(_advance(tensor.engine, _linear(coord, tensor.layout)), tensor.layout)
 

@@ -43,7 +43,7 @@ from .core import (
     trusted,
 )
 from .errors import LayoutError, described
-from .inttuple import leaves, product_each, quotient, size
+from .inttuple import leaves, product_each, quotient, size, wrap
 from .swizzle import ComposedLayout
 from .symbolic import Expr
 
@@ -430,8 +430,8 @@ def tile_to_shape(block: Layout, shape: IntTuple, order: Nested = None) -> Layou
     >>> print(tile_to_shape(Layout((2, 4), (4, 1)), (8, 8)))
     ((2,4),(4,2)):((4,8),(1,32))
     """
-    block = append(block, len(leaves(product_each(shape))))
-    target = product_each(shape) if isinstance(shape, tuple) else (shape,)
+    target = wrap(product_each(shape))
+    block = append(block, len(target))
     if len(target) < block.rank:
         raise LayoutError("tile_to_shape", "the shape has fewer modes than the block", block, shape)
     copies = []

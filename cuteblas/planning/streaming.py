@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import accumulate, pairwise, permutations
-from math import ceil, inf, prod
+from itertools import accumulate, pairwise, permutations, product
+from math import ceil, inf
 from typing import NamedTuple
 
 __all__ = ["Box", "Extents", "Schedule", "Tile", "back_and_forth", "boxes", "moved_bytes",
@@ -40,12 +40,7 @@ def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Bo
         yield (), 0
         return
     extent, step = shape[axis - 1], max(1, most // inner)
-    for i in range(prod(shape[:axis - 1])):
-        outer: list[int] = []
-        rest = i
-        for n in reversed(shape[:axis - 1]):
-            rest, index = divmod(rest, n)
-            outer.insert(0, index)
+    for i, outer in enumerate(product(*map(range, shape[:axis - 1]))):
         for j in range(0, extent, step):
             yield (*outer, slice(j, j + step)), (i * extent + j) * inner
 

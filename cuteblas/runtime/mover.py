@@ -121,20 +121,18 @@ class Mover:
         self.threads = max(1, min(processors(), _MOST_THREADS) * 3 // 4
                            - 1) if threads is None else threads
         self._library = library
-        for function, arguments in {"mover_begin": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int],
-                                    "mover_wait": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int],
-                                    "mover_cancel": [ctypes.c_void_p],
-                                    "mover_end": [ctypes.c_void_p],
-                                    "mover_delete": [ctypes.c_void_p]}.items():
-            getattr(library, function).argtypes = arguments
-        library.mover_begin.restype = library.mover_new.restype = ctypes.c_void_p
+        pointer = ctypes.c_void_p
+        library.mover_begin.argtypes = library.mover_wait.argtypes = pointer, pointer, ctypes.c_int
+        for function in (library.mover_cancel, library.mover_end, library.mover_delete):
+            function.argtypes = pointer,
+        library.mover_begin.restype = library.mover_new.restype = pointer
         self._memory = [link.pinned(slots * slot_bytes) for _ in range(2)]
         self._events = [[link.event(block=False) for _ in range(slots)] for _ in range(2)]
-        pointers = [(ctypes.c_void_p * slots)(*(event.ptr for event in events))
+        pointers = [(pointer * slots)(*(event.ptr for event in events))
                     for events in self._events]
         self._driver = link.driver()
         self._mover = library.mover_new(ctypes.byref(self._driver),
-                                        *(ctypes.c_void_p(x.ctypes.data) for x in self._memory),
+                                        *(pointer(x.ctypes.data) for x in self._memory),
                                         ctypes.c_int64(slot_bytes), *pointers, slots, self.threads)
 
     def upload(self, x: np.ndarray, address: int, streams: bool = False,

@@ -135,7 +135,7 @@ class Peers(Holding):
     def copy(self, lane: tuple[int, Lane], target: tuple[int, int], source: tuple[int, int],
              width: int, modes: Sequence[Mode]) -> None:
         """Begin to copy runs of ``width`` bytes along at most two ``modes``, forwards."""
-        rows, depth = (*modes, (1, width, width), (1, width, width))[:2]
+        rows, depth = (*modes, *[(1, width, width)] * 2)[:2]
         box = self._driver.CUDA_MEMCPY3D_PEER()
         box.srcMemoryType = box.dstMemoryType = self._driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
         box.dstContext, box.srcContext = self._context(target[0]), self._context(source[0])

@@ -469,7 +469,7 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "fewer bytes are expected": (r"(&came\[0\], )128", r"\g<1>124"),
         "the other block may not have begun": (r"cb::cluster_sync\(\);", NOTHING, 1),
         "no fence after the initialisation": (r"cb::mbarrier_init_fence\(\);", NOTHING),
-        "both blocks tell the same place": (r"(&told_top\[\(tid >> 3\) \+ )rank \* 16", r"\g<1>0"),
+        "both blocks tell the same place": (r"(&told_top\[tid \+ )rank \* 16", r"\g<1>0"),
     },
     "split:1": {
         "fewer bytes are expected": ("32768\\)", "32752)"),

@@ -57,7 +57,7 @@ def executor(plan: Plan) -> SimpleNamespace:
         for i, problem in enumerate(plan.problem.problems):
             named = {role: int(table[word]) - shift for word, member, role, shift in form.addresses
                      if member == i}
-            numbers = {x.name: table[x.word:x.word + max(1, x.bytes // 8)].view(x.dtype)[0]
+            numbers = {x.name: table[x.word:x.word + max(1, x.dtype.itemsize // 8)].view(x.dtype)[0]
                        for x in form.numbers if x.problem == i}
             if named:
                 reference.multiply(problem, named, numbers.get("alpha", 1), numbers.get("beta", 0),

@@ -92,7 +92,8 @@ def test_random_expressions(steps, sums, kinds, s, number, seed, alpha):
     bound = of_program(steps, number)(x=x, v=v, s=s)
     try:
         with np.errstate(all="ignore"):
-            resolved = resolve(bound, accumulator=sums, output=None, shape=acc.shape)
+            resolved = resolve(bound, accumulator=sums, output=None, shape=acc.shape,
+                               alpha="one" if alpha == 1 else "value")
     except (TypeError, ValueError, ArithmeticError, AttributeError):
         assume(False)                 # refused: by NumPy, or because kernels have no such operation
     try:

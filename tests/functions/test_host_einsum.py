@@ -89,6 +89,12 @@ def test_chains_are_multiplied_in_pairs(count):
                                atol=1e-12 * abs(product).max())
 
 
+def test_scalars_of_types_without_kernels_are_numpys():
+    arrays = [np.ones((14, 14), "g") for _ in range(3)]
+    result, expected = (call("ij,jk,kl->", *arrays) for call in (cuteblas.einsum, np.einsum))
+    assert type(result) is type(expected) and result == expected
+
+
 def test_many_matrices_through_arrays_of_ours():
     x = cuteblas.ndarray(np.eye(64))
     assert (np.asarray(np.einsum("ab,bc,cd,de->ae", x, x, x, x)) == np.eye(64)).all()

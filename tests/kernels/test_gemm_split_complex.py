@@ -321,7 +321,7 @@ def test_refusals(change, why):
 
 
 def test_what_is_doubled_is_complex():
-    operand = partial(SplitOperand, OperandAccess(), (16, 32))
+    operand = partial(SplitOperand, OperandAccess(), threads=(16, 32))
     assert operand(element="complex64", doubled=True).copies == 2
     for wrong in ({"doubled": True}, {"element": "complex128"}, {"element": "float16"}):
         with pytest.raises(CodegenError, match="float32 and complex64 are split"):

@@ -60,6 +60,7 @@ class Family:
     shared: list[str] = field(default_factory=lambda: SHARED)
     units: Callable[[int], float] | None = None     # of rounding, by the number of terms
     on_hopper: bool = False
+    several_kernels: bool = False                   # which take long to compile: few cases
 
 
 FAMILIES = {
@@ -77,16 +78,17 @@ FAMILIES = {
                      batches=BATCHES[:3], on_hopper=True),
     "split": Family(partial(plan_split, form="fp16x3"), ["float32", "complex64"],
                     [(33, 130, 65), (24, 33, 203), (5, 3, 64), (1, 1, 1)],
-                    batches=BATCHES[:3], units=of_planes, on_hopper=True),
+                    batches=BATCHES[:3], units=of_planes, on_hopper=True, several_kernels=True),
     "split by bfloat16": Family(partial(plan_split, form="bf16x6"), ["float32", "complex64"],
                                 [(40, 24, 200), (1, 130, 7), (129, 2, 64)], [*PLACES][:5],
-                                batches=BATCHES[:3], units=of_planes, on_hopper=True),
+                                batches=BATCHES[:3], units=of_planes, on_hopper=True,
+                                several_kernels=True),
     "modular": Family(plan_modular, ["float64", "complex128"],
                       [(40, 24, 200), (33, 70, 65), (1, 130, 7), (5, 3, 64), (1, 1, 1)],
-                      batches=BATCHES[:3], units=lambda _: 4, on_hopper=True),
+                      batches=BATCHES[:3], units=lambda _: 4, on_hopper=True, several_kernels=True),
     "skinny": Family(plan_skinny, ["float32"], [(130, 20, 260), (33, 31, 330), (129, 2, 257)],
                      scalars=[(1, 0), (2, 0), (-3, 0)], batches=[(), (2,)], units=of_planes,
-                     on_hopper=True),
+                     on_hopper=True, several_kernels=True),
     "wgmma": Family(plan_wgmma, ["float16", "bfloat16"],
                     [(72, 136, 96), (8, 8, 8), (136, 264, 72), (64, 8, 520)],
                     ["as it is", "padded by a vector"], [*PLACES][:5], batches=BATCHES[:3],
@@ -109,8 +111,9 @@ def cases(name: str) -> list[tuple]:
 
 def sampled(how: Callable) -> pytest.MarkDecorator:
     """A test's cases of all families."""
-    return pytest.mark.parametrize("name, case", [(name, case) for name in FAMILIES
-                                                  for case in how(cases(name))],
+    return pytest.mark.parametrize("name, case", [(name, case) for name, family in FAMILIES.items()
+                                                  for case in (each_value if family.several_kernels
+                                                               else how)(cases(name))],
                                    ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x)))
 
 

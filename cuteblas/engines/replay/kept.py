@@ -85,20 +85,11 @@ def fingerprint(ordinal: int) -> str | None:
                  *map(properties.get, _FACTS), str(costs), measured))
 
 
-class _NotPlain(Exception):
-    """A part of a call has no name that means the same in another process."""
-
-
-def _plain(x: Any) -> str:
-    """A name of a value, and of no other one."""
-    kind = type(x)
-    if x is None or kind in (bool, int, float, str):
-        return repr(x)
-    if issubclass(kind, tuple):
-        return f"{kind.__qualname__}({', '.join(map(_plain, x))})"
-    if kind is type and x.__module__ in ("builtins", "numpy"):
-        return f"{x.__module__}.{x.__qualname__}"
-    raise _NotPlain
+def _class_name(x: Any) -> dict[str, str]:
+    """The name of a class that means the same in another process."""
+    if type(x) is type and x.__module__ in ("builtins", "numpy"):
+        return {x.__module__: x.__qualname__}
+    raise TypeError
 
 
 def _is_usual(dtype: np.dtype) -> bool:
@@ -115,8 +106,8 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
     if where is None:
         return None
     try:
-        text = _plain(head)
-    except _NotPlain:
+        text = json.dumps(head, default=_class_name)
+    except TypeError:
         return None
     parts = [(x.shape, x.strides, x.dtype.str, x.data.ptr & 15) for x in arrays]
     same = len(inputs) > 1 and inputs[0].data.ptr == inputs[1].data.ptr

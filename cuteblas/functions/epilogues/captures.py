@@ -33,7 +33,7 @@ _PURE_OF_NUMPY = frozenset({*ARRAY_FUNCTIONS, np.finfo, np.iinfo, np.dtype, np.r
 """Those that ask for random numbers, files or settings are not among them."""
 _STATEFUL_SCALARS = np.void, np.object_, np.datetime64
 """Types whose values refer to other memory, or that depend on the time."""
-_OWN = "cuteblas.epilogues", "cuteblas.functions.epilogues"
+_OWN = "cuteblas.epilogues.", "cuteblas.functions.epilogues."
 """Modules of this package whose functions depend on their arguments alone."""
 _ABSENT = object()
 _BUILTINS = attrgetter("__builtins__")   # of a function; not every type checker knows the attribute
@@ -144,8 +144,7 @@ def unchanged_since(function: FunctionType) -> Callable[[], bool]:
 def _is_own(function: FunctionType) -> bool:
     """Whether a function is one of ours that depends on its arguments alone, by its globals:
     ``functools.wraps`` copies ``__module__``."""
-    name = function.__globals__.get("__name__", "")
-    return type(name) is str and (name in _OWN or name.startswith(f"{_OWN[1]}."))
+    return f"{function.__globals__.get('__name__')}.".startswith(_OWN)
 
 
 def _is_pure(value: Any) -> bool:
@@ -161,10 +160,7 @@ def _is_pure(value: Any) -> bool:
                                                                               _STATEFUL_SCALARS)
     if kind is BuiltinFunctionType and (value.__self__ is math or value.__self__ is cmath):
         return True
-    try:
-        return value in _PURE_OF_NUMPY if callable(value) else False
-    except TypeError:                   # what has no hash
-        return False
+    return any(value is x for x in _PURE_OF_NUMPY)      # it may have no hash
 
 
 # -- what a function's code reads ------------------------------------------------------------------

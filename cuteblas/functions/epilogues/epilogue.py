@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import update_wrapper
 from types import FunctionType
@@ -19,7 +19,8 @@ from .tracing import Traced
 COMPUTED = frozenset("?bBhHiIlLqQfdFD")
 """Element types of NumPy arrays that epilogues compute with as they are."""
 _new = object.__new__
-_OF_PRODUCT = ("acc", "c", "alpha", "beta")
+_DEFAULTS = {"alpha": 1, "beta": 0, "c": 0}
+_OF_PRODUCT = "acc", *_DEFAULTS
 
 
 def is_choice(x: Any) -> bool:
@@ -161,9 +162,8 @@ class Epilogue:
             arguments[name] = value
         if "beta" in self.parameters and "c" in arguments and "beta" not in arguments:
             raise TypeError(f"epilogue {self} got c without beta")
-        for name, default in (("alpha", 1), ("beta", 0), ("c", 0)):
-            if name in self.parameters:
-                arguments.setdefault(name, default)
+        defaults = {name: x for name, x in _DEFAULTS.items() if name in self.parameters}
+        arguments = defaults | arguments
         self._refuse_missing(arguments, (*self.operands, *self.inputs))
         return self.computed(arguments)
 
@@ -185,6 +185,24 @@ class Epilogue:
             raise TypeError(
                 f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})"
             )
+
+    def of_product(self, acc: Any, c: Any, alpha: Any, beta: Any, ones: Collection[str],
+                   operands: ByName) -> Any:
+        """What the function returns for a product, which applies what it does not name: ``c``, if
+        there is one, ``alpha`` and ``beta``, unless they are among the ``ones``."""
+        if "alpha" not in self.parameters and "alpha" not in ones:
+            acc = alpha * acc
+        if c is not None and not {"c", "alpha"} & {*self.parameters}:
+            if not np.can_cast(c.dtype, acc.dtype, "safe"):
+                raise TypeError(
+                    f"epilogue {self} takes no c, so the product adds beta * c to acc, but c is {c.dtype} and "
+                    f"acc {acc.dtype}; let the epilogue take c and beta"
+                )
+            # one times an infinite complex number is not that number
+            before = c.astype(acc.dtype)
+            acc = acc + (before if "beta" in ones else beta * before)
+        values = {"acc": acc, "c": c, "alpha": alpha, "beta": beta, **self.operands, **operands}
+        return self.computed({name: values[name] for name in self.parameters})
 
     def computed(self, arguments: ByName) -> Any:
         """What the function returns for arguments by name, all checked; half-precision arrays are

@@ -62,21 +62,19 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: Ints,
     _check_c(epilogue, beta, has_c)
     operands = {name: np.asarray(x) if kind_of(x) == "like" and not is_choice(x) else x
                 for name, x in bound.operands.items()}
-    key = TraceKey(accumulator, output, beta == "zero", beta == "one", alpha == "one",
+    ones = frozenset(name for name, kind in (("alpha", alpha), ("beta", beta)) if kind == "one")
+    key = TraceKey(accumulator, output, beta == "zero", ones,
                    tuple((name, operand_key(x)) for name, x in operands.items()),
                    tuple((name, native_type(x)) for name, x in bound.outputs.items()))
     traced = trace(epilogue, key)
-    _check_extrema(epilogue, traced, shape)
-    if bound.outputs:
-        _check_outputs(bound, traced, shape, inputs)
+    _check_outputs(bound, traced, {"c": shape, **inputs})
     for node in traced.exact:
         check_integer(_computed(node.args[0], operands), np.dtype(node.dtype))
-    views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape))
-                  for leaf in traced.operands)
-    for name in traced.unused:
-        _broadcast(epilogue, name, operands[name], shape)
-    return Resolved(traced, views, tuple((leaf.name, _number(epilogue, leaf, operands[leaf.name]))
-                                         for leaf in traced.scalars))
+    views = {name: _broadcast(epilogue, name, operands[name], shape)
+             for name, (op, *_kind) in key.operands if op == "operand"}
+    return Resolved(traced, tuple((leaf.name, views[leaf.name]) for leaf in traced.operands),
+                    tuple((leaf.name, _number(epilogue, leaf, operands[leaf.name]))
+                          for leaf in traced.scalars))
 
 
 def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:
@@ -117,39 +115,28 @@ def _computed(node: Node, numbers: ByName) -> Any:
 
 
 # -- outputs ---------------------------------------------------------------------------------------
-def _check_extrema(epilogue: Epilogue, traced: Trace, shape: Ints) -> None:
+def _check_outputs(bound: Bound, traced: Trace, shapes: Mapping[str, Ints]) -> None:
+    """Refuse extrema of nothing, and arrays that do not fit; ``shapes`` are of C, A and B."""
+    epilogue, wanted = bound.epilogue, {name: shapes["c"] for name, _ in traced.outputs
+                                        if name not in traced.hidden}
     for name, op, axis, source, _dtype in traced.reductions:
-        if op != "sum" and source not in ("a", "b") and shape[axis] == 0:
+        *batch, rows, columns = shapes.get(source, shapes["c"])     # A and B have batches of their own
+        if op != "sum" and source not in ("a", "b") and (rows, columns)[axis] == 0:
             raise ValueError(
                 f"output {name!r} of epilogue {epilogue} is a {op}imum over axis {axis}, which has no elements in a "
-                f"result of shape {shape}"
+                f"result of shape {shapes['c']}"
             )
-
-
-def _check_outputs(bound: Bound, traced: Trace, shape: Ints,
-                   inputs: Mapping[str, Ints]) -> None:
-    wanted = _shapes(traced, {"c": shape, **inputs})
+        wanted[name] = (*batch, rows if axis == -1 else columns)
     for name, x in bound.outputs.items():
         if name not in wanted:
-            raise bound.epilogue.unknown(name, (*bound.epilogue.operands, *wanted))
+            raise epilogue.unknown(name, (*epilogue.operands, *wanted))
         if tuple(x.shape) != wanted[name]:
             raise ValueError(
-                f"the array for output {name!r} of epilogue {bound.epilogue} has shape {tuple(x.shape)}, but the "
+                f"the array for output {name!r} of epilogue {epilogue} has shape {tuple(x.shape)}, but the "
                 f"output has {wanted[name]}"
             )
         if isinstance(x, np.ndarray) and not x.flags.writeable:
-            raise ValueError(
-                f"the array for output {name!r} of epilogue {bound.epilogue} is read-only"
-            )
-
-
-def _shapes(traced: Trace, shapes: Mapping[str, Ints]) -> Mapping[str, Ints]:
-    """Shapes of outputs; reductions of A and B have the batch modes of their operand."""
-    result = {name: shapes["c"] for name, _ in traced.outputs if name not in traced.hidden}
-    for name, _op, axis, source, _dtype in traced.reductions:
-        *batch, rows, columns = shapes.get(source, shapes["c"])
-        result[name] = (*batch, rows if axis == -1 else columns)
-    return result
+            raise ValueError(f"the array for output {name!r} of epilogue {epilogue} is read-only")
 
 
 # -- by NumPy --------------------------------------------------------------------------------------
@@ -167,16 +154,11 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
                             if x is not None}).trace
     target = element(trace.output).numpy
     if c is None or (beta == 0 and ("c" not in named or "beta" in named)):
-        c = np.zeros((1,) * acc.ndim, target)           # not looked at
-    before = widened(c.astype(target))
-    # one times an infinite complex number is not that number
-    if "alpha" not in named and alpha != 1:
-        acc = alpha * acc
-    if "c" not in named and beta != 0:
-        acc = acc + (before.astype(sums) if beta == 1 else beta * before.astype(sums))
-    values = {"acc": acc, "c": before, "alpha": alpha, "beta": beta, "a": a, "b": b,
-              **epilogue.operands, **bound.operands}
-    returned = epilogue.computed({name: values[name] for name in named})
+        c = np.zeros((1,) * acc.ndim, target) if "c" in named else None     # not looked at
+    ones = [name for name, x in (("alpha", alpha), ("beta", beta)) if x == 1]
+    inputs = {name: {"a": a, "b": b}[name] for name in epilogue.inputs}
+    returned = epilogue.of_product(acc, None if c is None else widened(c.astype(target)), alpha,
+                                   beta, ones, inputs | bound.operands)
     value, auxiliary = returned if isinstance(returned, tuple) else (returned, {})
     types = dict(trace.outputs) | {name: dtype for name, *_how, dtype in trace.reductions}
     return np.broadcast_to(value, acc.shape).astype(target), {

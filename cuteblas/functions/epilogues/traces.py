@@ -20,7 +20,6 @@ from .tracing import (
     Input,
     Reduction,
     Traced,
-    apply,
     as_traced,
     cast,
     constant,
@@ -39,8 +38,7 @@ class TraceKey(NamedTuple):
     accumulator: str
     output: str | None
     beta_is_zero: bool
-    beta_is_one: bool
-    alpha_is_one: bool
+    ones: frozenset[str]                # of alpha and beta
     operands: tuple[tuple[str, Any], ...]
     outputs: tuple[tuple[str, np.dtype], ...]
 
@@ -48,15 +46,13 @@ class TraceKey(NamedTuple):
 @dataclass(frozen=True)
 class Trace:
     """The values of a function for operands of certain types. ``reductions`` has (name,
-    operation, axis, source, type); ``hidden`` matrices exist only to be reduced; ``unused``
-    operands leave no trace but must fit."""
+    operation, axis, source, type); ``hidden`` matrices exist only to be reduced."""
 
     graph: EpilogueGraph
     output: str
     outputs: tuple[tuple[str, str], ...]
     reductions: tuple[tuple[str, str, int, str, str], ...]
     hidden: frozenset[str]
-    unused: tuple[str, ...]
 
     @cached_property
     def operands(self) -> tuple[Node, ...]:
@@ -119,10 +115,18 @@ def trace_state(epilogue: Epilogue) -> object | None:
 
 
 def _traced(epilogue: Epilogue, key: TraceKey) -> Trace:
-    arguments = {**_product_leaves(epilogue, key),
-                 **{name: Input(name) for name in epilogue.inputs}, **epilogue.operands,
-                 **{name: _operand_leaf(epilogue, name, *x) for name, x in key.operands}}
-    result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
+    named, sums = epilogue.parameters, np.dtype(key.accumulator)
+    kind = np.dtype(element(key.output).computed) if key.output else sums
+    acc, alpha, beta = (traced_leaf(name, sums) for name in ("acc", "alpha", "beta"))
+    c: Traced | None = traced_leaf("c", kind)
+    if key.beta_is_zero and "beta" in named:            # C must not be read: it may hold anything
+        c, beta = Traced(constant(0, kind), kind, None, WHOLE), Traced(constant(0, sums), sums)
+    elif key.beta_is_zero and "c" not in named:
+        c = None
+    operands = {name: Input(name, sums) for name in epilogue.inputs} \
+        | {name: _operand_leaf(epilogue, name, *x) for name, x in key.operands}
+    returned = epilogue.of_product(acc, c, alpha, beta, key.ones, operands)
+    result, auxiliary = _checked_return(epilogue, returned)
     target = element(key.output).numpy if key.output else result.kind
     # of an int, its value decides
     if not stored_as(np.dtype(np.uint8) if result.weak is int else result.kind, target):
@@ -136,30 +140,6 @@ def _traced(epilogue: Epilogue, key: TraceKey) -> Trace:
         node = cast(Traced(node, result.kind, int if result.kind.kind in "iu" else result.weak),
                     target)
     return _assembled(epilogue, key, target, node, auxiliary)
-
-
-# -- what a function is called with ----------------------------------------------------------------
-def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
-    """Those of ``acc``, ``c``, ``alpha``, ``beta`` that are named; ``acc`` includes the others."""
-    named, sums = epilogue.parameters, np.dtype(key.accumulator)
-    c_type = np.dtype(element(key.output).computed) if key.output else sums
-    acc, alpha, beta = (traced_leaf(name, sums)
-                        for name in ("acc", "alpha", "beta"))
-    c = traced_leaf("c", c_type)
-    if "beta" in named and key.beta_is_zero:            # C must not be read: it may hold anything
-        c, beta = Traced(constant(0, c_type), c_type, None, WHOLE), Traced(constant(0, sums), sums)
-    scaled = acc if "alpha" in named or key.alpha_is_one else apply(np.multiply, alpha, acc)
-    if not ({"c", "alpha"} & {*named} or key.beta_is_zero):
-        if not np.can_cast(c_type, sums, "safe"):
-            raise TypeError(
-                f"epilogue {epilogue} takes no c, so the product adds beta * c to acc, but c is {c_type} and "
-                f"acc {sums}; let the epilogue take c and beta"
-            )
-        before = c.astype(sums)
-        scaled = apply(np.add, scaled, before if key.beta_is_one
-                       else apply(np.multiply, beta, before))
-    return {name: x for name, x in (("acc", scaled), ("c", c), ("alpha", alpha), ("beta", beta))
-            if name in named}
 
 
 def _operand_leaf(epilogue: Epilogue, name: str, op: str, kind: Any, *choice: Any) -> Any:
@@ -231,20 +211,16 @@ def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node
 
     half, matrices = value_type(target) != target.name, dict[str, tuple[np.dtype, Node]]()
     reductions, hidden = list[tuple[str, str, int, str, str]](), set[str]()
-    for name, x in auxiliary.items():
+    for name, x in sorted(auxiliary.items(), key=lambda item: isinstance(item[1], Reduction)):
         if not isinstance(x, Reduction):        # float32 in a half-precision product is stored as C is
             natural = target if half and x.kind == np.float32 else x.kind
             matrices[name] = type_of_array(name, x.kind, natural), x.node
-    for name, x in auxiliary.items():
-        if not isinstance(x, Reduction):
             continue
-        source = x.source
-        kind = np.dtype(key.accumulator if isinstance(source, str) else value_type(source.kind))
-        if x.op == "sum":                       # integers sum in 64 bits, as in NumPy
-            kind = np.sum(np.zeros(1, kind)).dtype
-        if isinstance(source, Traced):
+        if isinstance(x.source, Input):
+            source = x.source.name
+        else:
             # in the memory of C, of an output, or else of an output of its own that is not returned
-            node, own = cast(source, kind), f"{name}_values"
+            node, own = cast(x.source, x.kind), f"{name}_values"
             while own in {*epilogue.parameters, *auxiliary, *matrices}:
                 own += "_"
             at = {"c": (target, result), **matrices}
@@ -253,13 +229,11 @@ def _assembled(epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node
             if source == own:
                 matrices[own] = np.dtype(node.dtype), node
                 hidden.add(own)
-        reductions.append((name, x.op, x.axis, source, type_of_array(name, kind, kind).name))
+        reductions.append((name, x.op, x.axis, source, type_of_array(name, x.kind, x.kind).name))
     graph = _with_typed_numbers(EpilogueGraph(
         str(epilogue), result, tuple((name, node) for name, (_, node) in matrices.items())))
-    used = {leaf.name for leaf in graph.leaves("operand")}
-    unused = tuple(name for name, (op, *_) in key.operands if op == "operand" and name not in used)
     outputs = tuple((name, kind.name) for name, (kind, _) in matrices.items())
-    return Trace(graph, target.name, outputs, tuple(reductions), frozenset(hidden), unused)
+    return Trace(graph, target.name, outputs, tuple(reductions), frozenset(hidden))
 
 
 def _with_typed_numbers(graph: EpilogueGraph) -> EpilogueGraph:

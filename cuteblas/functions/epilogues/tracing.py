@@ -157,12 +157,15 @@ class Traced:
 
 
 class Reduction(Traced):
-    """A sum or an extremum over an axis, as an auxiliary output; ``source`` may be "a" or "b"."""
+    """A sum or an extremum over an axis, as an auxiliary output."""
 
     members = functions = NOTHING
 
-    def __init__(self, source: Traced | str, op: str, axis: int):
+    def __init__(self, source: Traced, op: str, axis: int):
         self.source, self.op, self.axis = source, op, axis
+        self.kind = np.dtype(value_type(source.kind))
+        if op == "sum":                         # integers sum in 64 bits, as in NumPy
+            self.kind = np.sum(np.zeros(1, self.kind)).dtype
         self.why_not = (
             f"the {op} over an axis is complete only when the whole result is, so an epilogue cannot compute with it; "
             f"return it as an auxiliary output"
@@ -172,10 +175,8 @@ class Reduction(Traced):
 class Input(Traced):
     """The operand A or B, of which an epilogue may return a reduction over K."""
 
-    kind = np.dtype(np.float64)         # of what NumPy looks at
-
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, sums: np.dtype):
+        self.name, self.kind, self.extent = name, sums, WHOLE
         self.why_not = f"an epilogue may take only the sum, max or min of {name} over its axis K"
 
 
@@ -447,21 +448,22 @@ def _round(x: Any, decimals: int = 0, **others: Any) -> Traced:
         raise TypeError(
             "in an epilogue, numpy.round rounds to integers and takes no further argument"
         )
-    return apply(np.positive if as_traced(x).kind.kind in "iu" else np.rint, x)
+    return apply(np.positive if x.kind.kind in "iu" else np.rint, x)
 
 
 def _like(number: float) -> Callable[..., Traced]:
     def filled(x: Any, dtype: Any = None, order: Any = None, subok: Any = None, *,
                device: Any = None) -> Traced:
-        kind = as_traced(x).kind if dtype is None else _supported(np.dtype(dtype))
-        return Traced(constant(number, kind), kind, None, as_traced(x).extent)
+        kind = x.kind if dtype is None else _supported(np.dtype(dtype))
+        return Traced(constant(number, kind), kind, None, x.extent)
     return filled
 
 
 def _reduced(op: str, x: Any, axis: Any = None, dtype: Any = None, out: Any = None,
              **others: Any) -> Reduction:
-    source, axes = (x.name, [-1 if x.name == "a" else -2]) if isinstance(x, Input) \
-        else (as_traced(x), [-1, -2])
+    of_input = isinstance(x, Input)
+    source = x if of_input else as_traced(x)
+    axes = [-1, -2] if not of_input else [-1 if x.name == "a" else -2]
     for name, value in {"dtype": dtype, "out": out, **others}.items():
         if value not in (None, False):
             raise TypeError(
@@ -470,17 +472,16 @@ def _reduced(op: str, x: Any, axis: Any = None, dtype: Any = None, out: Any = No
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis not in axes:
         meaning = {-1: "axis=-1 (over columns: a value for each row)",
                    -2: "axis=-2 (over rows: a value for each column)"}
-        whose = f"of {source} " if isinstance(source, str) else ""
+        whose = f"of {x.name} " if of_input else ""
         raise ValueError(
             f"a reduction {whose}in an epilogue takes {' or '.join(meaning[a] for a in axes)}, not axis={axis!r}"
         )
-    if isinstance(source, Traced):
-        if source.extent != WHOLE:
-            raise TypeError(
-                "an epilogue can reduce only values that depend on acc or c; operands are broadcast over those"
-            )
-        if op != "sum" and source.kind.kind == "c":
-            raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
+    if source.extent != WHOLE:
+        raise TypeError(
+            "an epilogue can reduce only values that depend on acc or c; operands are broadcast over those"
+        )
+    if not of_input and op != "sum" and source.kind.kind == "c":
+        raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
     return Reduction(source, op, int(axis))
 
 

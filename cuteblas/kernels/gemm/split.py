@@ -20,8 +20,7 @@ from ...layout.symbolic import equal
 from ..common import ELEMENTS, GROUP, WARP, mapped, operand, parts_of
 from ..epilogue import Epilogue, OutputTile
 from ..guard import Verdict, gate_tag
-from ..split.condition import RECORD, verdict_on_rows
-from ..split.planes import FORMATS
+from ..split.planes import FORMATS, RECORD, verdict_on_rows
 from .divided import Divided
 from .persistent import TmaConfig
 from .roles import Multiplier, Multiply, Products, Step, Sums, TmaBlock

@@ -14,12 +14,8 @@ from math import prod
 
 from ...codegen import (
     CpAsync,
-    Element,
     GeneratedKernel,
-    GlobalTensor,
     KernelBuilder,
-    Pointer,
-    Term,
     TiledCopy,
     Value,
     Vector,
@@ -27,33 +23,31 @@ from ...codegen import (
 )
 from ...codegen.mma import SIGNED_BYTES
 from ...layout import ComposedLayout, Layout, Swizzle, _
-from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal, maximum
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal
 from ..common import (
-    ELEMENTS,
     WARP,
     Pair,
     builder,
     existing,
     numbers_of,
-    operand,
     part_of_tile,
     parts_of,
     unravel,
     vectors_along,
 )
+from ..passes import blocks_of_two
 from .survey import (
     GROUPS,
     LANES,
     MOST,
-    NORMS,
     THREADS,
     WORD,
     ModularOperand,
     count_moduli,
-    declare_state,
     groups_of_lanes,
     load_choice,
     plane_rows,
+    product_of_moduli,
 )
 
 K_MULTIPLE = 32
@@ -70,7 +64,7 @@ def planes_of(element: str) -> int:
 
 
 class ResiduesOperand(ModularOperand):
-    """How an operand is read and by whom; rows not along K are turned in shared memory."""
+    """How an operand is read and by whom, on its way through shared memory."""
 
     @property
     def runs(self) -> int:
@@ -84,13 +78,17 @@ class ResiduesOperand(ModularOperand):
 
     @property
     def bringer(self) -> TiledCopy:
-        """Who brings which elements into shared memory."""
-        along = _ROWS // self.x.width
-        return vectors_along(0, (along, THREADS // along), self.x.width)
+        """Who brings which elements into shared memory: neighbours along what is contiguous."""
+        along = (WARP if self.k_major else _ROWS // self.x.width)
+        threads = (THREADS // along, along) if self.k_major else (along, THREADS // along)
+        return vectors_along(int(self.k_major), threads, self.x.width)
 
     @property
-    def turned(self) -> ComposedLayout:
-        """Rows and K in shared memory, rows side by side, swizzled for writes and reads."""
+    def held(self) -> Layout | ComposedLayout:
+        """Rows and K in shared memory: rows across K lie side by side, swizzled for writes and
+        reads."""
+        if self.k_major:
+            return Layout(self.tile, (self.tile[1], 1))
         width, run = self.x.width.bit_length() - 1, WORD.bit_length() - 1
         return ComposedLayout(Swizzle(3, width, _ROWS.bit_length() - 1 + run - width), 0,
                               Layout(self.tile, (1, _ROWS)))
@@ -138,43 +136,18 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
         summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
         f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K"
     )
-    words, numbers = declare_state(k)
+    words = k.pointer("words", "uint32")
     pitch = k.integer("pitch", multiple=K_MULTIPLE // WORD)
-    sides = [_Side.declared(k, i, x) for i, x in enumerate(config.operands)]
-    blocks = [k.integer(f"blocks_{i}") for i in range(len(sides) - 1)]
+    first = k.integer("blocks_0") if len(config.operands) > 1 else None
     block = k.block_index()
     chosen = load_choice(k, words)
     multipliers = _Multipliers(k)
     count = count_moduli(k, chosen)
-    product = _Product(pitch, numbers[NORMS // 8], chosen, count, multipliers)
-    with k.when(block < blocks[0] if blocks else True), k.scratch():
-        _residues(k, sides[0], block, product)
-    if blocks:
-        with k.otherwise():
-            _residues(k, sides[1], k.let("block_of_1", maximum(block - blocks[0], 0)), product)
+    product = _Product(pitch, chosen, count, multipliers)
+    blocks = blocks_of_two(k, block, first, "block_of_1")
+    for own, side, each in zip(blocks, "01", config.operands, strict=False):
+        _residues(k, side, each, own, product)
     return k.build()
-
-
-@dataclass(frozen=True)
-class _Side:
-    config: ResiduesOperand
-    letter: str
-    x: GlobalTensor
-    squares: Pointer
-    lowest: Pointer
-    exponents: Pointer
-    planes: Pointer
-    matrix_rows: IntLike
-
-    @classmethod
-    def declared(cls, k: KernelBuilder, number: int, config: ResiduesOperand) -> _Side:
-        side = str(number)
-        (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
-                         batch=config.batch_modes, suffix=side)
-        return cls(config, side, x, k.pointer(f"Q{side}", "float64", alignment=8),
-                   k.pointer(f"D{side}", "int32", alignment=4),
-                   k.pointer(f"E{side}", "int32", const=False, alignment=4),
-                   k.pointer(f"P{side}", "uint32", const=False), k.integer(f"matrix_rows_{side}"))
 
 
 class _Multipliers:
@@ -203,60 +176,55 @@ class _Multipliers:
 
 @dataclass(frozen=True)
 class _Product:
-    """What both operands share: words of a row, the most that norms may be, the choice, moduli."""
+    """What both operands share: words of a row, the choice, the number of moduli."""
 
     pitch: IntLike
-    norms: Element
     chosen: Value
     count: Expr
     multipliers: _Multipliers
 
 
-def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) -> None:
-    config, X, pitch, count, by = side.config, side.x, product.pitch, product.count, product.multipliers
+def _residues(k: KernelBuilder, side: str, config: ResiduesOperand, block: IntLike,
+              product: _Product) -> None:
     element, worker, runs, (rows, depth) = config.element, config.worker, config.runs, config.tile
+    pitch, count, by = product.pitch, product.count, product.multipliers
     parts, planes, lines = parts_of(element), planes_of(element), rows // worker.tile[0]
-    (M, K), matrices = (k.extent(f"{mode}{side.letter}") for mode in "mk"), prod(X.batch, start=1)
+    (M, K), (X,) = config.declared(k, side)
+    squares_of, lowest_of = (k.pointer(f"Q{side}", "float64", alignment=8),
+                             k.pointer(f"D{side}", "int32", alignment=4))
+    exponents = k.pointer(f"E{side}", "int32", const=False, alignment=4)
+    written_to, matrix_rows = k.pointer(f"P{side}", "uint32", const=False), k.integer(f"matrix_rows_{side}")
+    matrices = prod(X.batch, start=1)
     tiles, steps = k.let("tiles", ceil_div(M, rows)), k.let("steps", ceil_div(pitch, depth // WORD))
     inner, others = (steps, tiles) if config.k_major else (tiles, steps)
     first, above = unravel(k, block, inner, ("first", "above"))
     second, item = unravel(k, above, others, ("second", "item"), bool(X.batch))
     at = (second, first) if config.k_major else (first, second)
-    mine, brought = (part_of_tile(who, (rows, depth), at, k.thread)     # (elements, rows, runs)
-                     for who in (worker, config.bringer))
 
-    def scale_of(row: IntLike, first: Condition) -> Term:
-        """The power of two that scales a row; the first thread of its block leaves it."""
-        norms, squares, lowest = (k.declare(name, kind)
-                                  for name, kind in (("norms", "float64"), ("squares", "float64"),
-                                                     ("lowest", "int32")))
-        k.load(norms, product.norms)
-        k.assign(squares, 0.0)
-        k.assign(lowest, 0)
-        flat = k.let("flat", row + side.matrix_rows * item)
+    brought = part_of_tile(config.bringer, (rows, depth), at, k.thread)
+    there = existing(k, "tBcX", brought, (M, K))
+    sX = k.shared(f"sX{side}", element, config.held)
+    k.copy(CpAsync(config.x.width), k.pin("tBgX", brought(X.at(item))),
+           config.bringer.partition(sX, k.thread), guard=there)
+    k.commit()
+    tXsX = k.pin("tXsX", worker.partition(sX, k.thread))               # (elements, rows, runs)
+    k.comment("The powers of two that scale rows; the first blocks along K leave them")
+    scales = k.shared(f"scales{side}", "int32", rows)
+    with k.when(k.thread < rows):
+        squares, lowest = k.declare("squares", "float64", 0.0), k.declare("lowest", "int32", 0)
+        row = k.let("row", at[0] * rows + k.thread)
+        flat = k.let("flat", row + matrix_rows * item)
         with k.when(row < M):
-            k.load(squares, side.squares[flat])
-            k.load(lowest, side.lowest[flat])
+            k.load(squares, squares_of[flat])
+            k.load(lowest, lowest_of[flat])
+        most, _rest = product_of_moduli(k, count)
+        norms = k.call("most_of_norms", most)
         scale = k.let("scale", k.call("row_exponent", squares, lowest, product.chosen, norms))
-        with k.when(all_of(row < M, first)):
-            k.store(side.exponents[flat], scale)
-        return scale
-
-    mX, exists_x = X.at(item), existing(k, "tXcX", mine, (M, K))
-    if config.k_major:
-        tXgX = k.pin("tXgX", mine(mX))
-    else:
-        sX = k.shared(f"sX{side.letter}", element, config.turned)
-        there = existing(k, "tBcX", brought, (M, K))
-        source = k.pin("tBgX", brought(mX))
-        k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
-        k.commit()
-        tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
-        scales = k.shared(f"scales{side.letter}", "int32", rows)
-        with k.when(k.thread < rows):
-            k.store(scales(k.thread), scale_of(first * rows + k.thread, equal(second, 0)))
-        k.wait(0)
-        k.barrier()
+        with k.when(all_of(row < M, equal(at[1], 0))):
+            k.store(exponents[flat], scale)
+        k.store(scales(k.thread), scale)
+    k.wait(0)
+    k.barrier()
     read = k.registers("tXrX", element, (WORD, runs))
     integers = k.registers("integers", "int64", (WORD, runs, parts))
     # (number of a pair, word, pair, run)
@@ -269,7 +237,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
 
     # (words and moduli, rows, runs, blocks of moduli, ...)
     mine_of_planes = part_of_tile(writer, (rows, depth // WORD, MOST + 1), (*at, 0), k.thread)
-    mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
+    mP = plane_rows(written_to, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[..., item]))
     exists = existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1), (M, pitch, count))
 
@@ -278,17 +246,9 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
 
     k.let_next_launch_begin()
     with k.loop("line", lines, unroll=False) as line:
-        if config.k_major:
-            k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=exists_x[_, line, _])
-        else:
-            k.copy(ELEMENTS, tXsX[_, line, _], read)
-        k.comment("The scale of the row, and its integers")
-        if config.k_major:
-            row, along = exists_x.coordinates(0, line, 0)
-            scale = scale_of(row, equal(along, 0))
-        else:
-            scale = k.load(k.declare("scale", "int32"),
-                           scales(k.thread // WARP + worker.tile[0] * line))
+        k.copy(Vector(config.x.width if config.k_major else 1), tXsX[_, line, _], read)
+        scale = k.load(k.declare("scale", "int32"),
+                       scales(k.thread // WARP + worker.tile[0] * line))
         factor = k.let("factor", k.call("power_of_two_f64", scale))
         with k.loops((WORD, runs)) as (i, run):
             for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):

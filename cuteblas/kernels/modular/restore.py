@@ -15,7 +15,6 @@ from ..._dtypes import dtype
 from ...codegen import (
     GeneratedKernel,
     KernelBuilder,
-    Pointer,
     TiledCopy,
     Vector,
     cast,
@@ -27,7 +26,6 @@ from ...codegen.values import complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_tensor
 from ...layout.symbolic import IntLike, equal
 from ..common import (
-    ELEMENTS,
     WARP,
     OperandAccess,
     Pair,
@@ -46,13 +44,12 @@ from .survey import (
     LANES,
     LIMBS,
     MOST,
-    PRODUCT,
     WORD,
     count_moduli,
-    declare_state,
     groups_of_lanes,
     load_choice,
     plane_rows,
+    product_of_moduli,
 )
 
 N_MULTIPLE = 16
@@ -117,8 +114,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess(0)),
                                 batch=len(config.batch_a))[0]
                       for side, mode in (("A", "m"), ("B", "n")))
-    words, numbers = declare_state(k)
-    weights = k.pointer("weights", "uint32")
+    words = k.pointer("words", "uint32")
     epilogue = Epilogue(k, config, element)
     (M, N), batch = map(k.extent, "mn"), C.batch
 
@@ -150,14 +146,11 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     found = k.registers("tRrR", "uint32", (many, WORD))
     # (element, word)
     turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))
-    fractions = _fractions(k, weights, group, lane)
+    fractions = _fractions(k, count, group, lane)
     sums = k.registers("tCrC", "int32", (2, 2, LIMBS // 2))    # (limb, word, pair of limbs)
     limbs = k.registers("limbs", "uint32", LIMBS)
     parts, belows = (k.registers(name, kind, (many, planes))
                      for name, kind in (("parts", "uint64"), ("belows", "uint32")))
-    most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
-    for number, offset in ((most, 0), (rest, 1)):
-        k.load(number, numbers[PRODUCT // 8 + offset])
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32",
                                                                       many)
     with k.when(guard.coordinates(0, 0)[0] < M):
@@ -185,6 +178,9 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
 
     k.let_next_launch_begin()
     k.comment("Numbers")
+    most, rest = product_of_moduli(k, count)
+    for number in (most, rest):
+        k.assign(number, number * 2.0**-64)
     product = k.registers("product", element, (1, many))
     with k.each(many) as i:
         if planes > 1:           # of x, y and z the real part x - y and the imaginary one z - x - y
@@ -204,16 +200,13 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     return k.build()
 
 
-def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike) -> Tensor:
+def _fractions(k: KernelBuilder, count: IntLike, group: IntLike, lane: IntLike) -> Tensor:
     """A lane's registers of the matrices of weights: (element of a pair, pair, pair of limbs)."""
     # A row has residues of two elements; a matrix has two limbs of weights for each, in columns of
     # their own, and zeros elsewhere: a lane gets all limbs of an element.
     own = k.registers("own_limbs", "uint32", LIMBS // 2)
-    k.copy(
-        ELEMENTS,
-        make_tensor(weights, (2, LIMBS // 2, LANES), (1, 2, LIMBS))[group % 2, _, lane],
-        own
-    )
+    k.fill(own, lambda pair: k.call("weights_of_moduli", count,
+                                    LIMBS * lane + 2 * pair + group % 2))
     matrices = k.registers("tCrB", "uint32", (2, 2, LIMBS // 2))
     with k.each(LIMBS // 2) as pair:
         for element in range(LANES):

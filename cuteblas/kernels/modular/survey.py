@@ -16,9 +16,9 @@ from ..._dtypes import dtype
 from ...codegen import (
     CodegenError,
     GeneratedKernel,
-    GlobalTensor,
     KernelBuilder,
     Pointer,
+    Term,
     TiledCopy,
     Value,
     Vector,
@@ -30,20 +30,18 @@ from ...codegen.values import number
 from ...layout import Tensor, _, local_tile, make_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, maximum
 from ..common import (
-    ELEMENTS,
     WARP,
     DynamicPair,
-    OperandAccess,
     Pair,
     builder,
     butterfly,
     existing,
     numbers_of,
-    operand,
     unravel,
     vectors_along,
 )
 from ..guard import HOLDS, NATIVE, Field, Record
+from ..passes import RowOperand, RowThreads, blocks_of_two
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """The largest numbers that are pairwise coprime."""
@@ -58,10 +56,8 @@ its lowest bit, squared."""
 WORD, LIMBS = 4, 12
 """Bytes that an instruction multiplies, and those of a weight."""
 
-CHOICE, ARRIVED, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 4, 8, 16, 32, 32 + LIMBS * (MOST + 1)
-"""Bytes in a product's state: the choice; the number of blocks that have left records; the most
-that norms may be; the product of moduli over 2^64, in two parts; for each four moduli the bytes of
-their residues' weights, from the lowest, a word of four each."""
+CHOICE, ARRIVED, STATE_BYTES = 0, 4, 8
+"""Bytes in a product's state: the choice; the number of blocks that have left records."""
 
 LANES, GROUPS = 4, WARP // 4
 """Lanes of a group, which has a row of a matrix of bytes, and groups of a warp."""
@@ -69,6 +65,7 @@ LANES, GROUPS = 4, WARP // 4
 THREADS, ROWS = 256, 32
 """Threads of a block, and rows of one of ``modular_choice``."""
 
+_OF_CHOICE = RowThreads((ROWS, THREADS // ROWS), False)
 _LOWEST = 4096
 _UNROLL = 4                         # vectors that a thread asks for at a time
 
@@ -89,22 +86,14 @@ _PARTIALS = (_Partial("T", "sums", "float64", "add", 0.0),
 
 
 @dataclass(frozen=True)
-class ModularOperand:
+class ModularOperand(RowOperand):
     """How an operand (rows, K) of float64 or complex128 is read."""
-
-    x: OperandAccess
-    element: str = "float64"
-    batch_modes: int = 0
 
     def __post_init__(self) -> None:
         if self.element not in ("float64", "complex128"):
             raise CodegenError(
                 f"only float64 and complex128 are multiplied by their residues, got {self}"
             )
-
-    @property
-    def k_major(self) -> bool:
-        return self.x.unit != 0
 
     @property
     def access(self) -> str:
@@ -120,12 +109,17 @@ class SurveyOperand(ModularOperand):
     steps: int = 8
 
     @property
-    def reader(self) -> TiledCopy:
-        """Who reads what of a step: warps have rows of their own, or parts of K."""
+    def sharing(self) -> RowThreads:
+        """Warps have rows of their own, or parts of K."""
         warps = THREADS // WARP
         if self.k_major:
-            return vectors_along(1, (warps, WARP), self.x.width)
-        return vectors_along(0, (WARP, warps), self.x.width)
+            return RowThreads((warps, WARP), True)
+        return RowThreads((WARP, warps), False, self.x.width)
+
+    @property
+    def reader(self) -> TiledCopy:
+        """Who reads what of a step."""
+        return vectors_along(int(self.k_major), self.sharing.threads, self.x.width)
 
     @property
     def tile(self) -> Pair:
@@ -152,11 +146,6 @@ class SurveyConfig:
         return f"modular_survey_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
 
 
-def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
-    """The state of a product as words and as numbers, for kernels that read it."""
-    return k.pointer("words", "uint32"), k.pointer("numbers", "float64", alignment=8)
-
-
 def groups_of_lanes(k: KernelBuilder) -> DynamicPair:
     return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
 
@@ -174,6 +163,13 @@ def count_moduli(k: KernelBuilder, chosen: Value) -> Expr:
     return count
 
 
+def product_of_moduli(k: KernelBuilder, count: IntLike) -> list[Term]:
+    """The product of so many moduli, as a sum of two numbers."""
+    parts = [k.declare(name, "float64") for name in ("most", "rest")]
+    k.do("product_of_moduli", count, *parts)
+    return parts
+
+
 def plane_rows(planes: Pointer, shape: tuple[IntLike, IntLike, int, int, IntLike]) -> Tensor:
     """Planes of residues, (row, word of it, modulus, plane of a modulus, matrix)."""
     rows, pitch, _moduli, of_modulus, matrices = shape
@@ -189,19 +185,13 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     k = builder(config, THREADS, min_blocks=3,
                 summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
-    of_a, of_b = (
-        (side, x, k.tensors(operand(f"X{side}", "mk", x.element, x.x), modes="mk",
-                            batch=x.batch_modes, suffix=side)[0], _partials(k, side, const=False))
-        for side, x in (("A", config.a), ("B", config.b))
-    )
     words, nobody = k.pointer("words", "uint32", const=False), k.let("nobody", number(0, "uint32"))
     block = k.block_index()
     with k.when(all_of(equal(block, 0), equal(k.thread, 0))):
         k.store(words[ARRIVED // 4], nobody)
-    with k.when(block < blocks_a):
-        _survey(k, *of_a, block)
-    with k.otherwise():
-        _survey(k, *of_b, k.let("block_of_B", maximum(block - blocks_a, 0)))
+    blocks = blocks_of_two(k, block, blocks_a, "block_of_B")
+    for own, side, each in zip(blocks, "AB", (config.a, config.b), strict=True):
+        _survey(k, side, each, own)
     return k.build()
 
 
@@ -210,10 +200,10 @@ def _partials(k: KernelBuilder, side: str, const: bool = True) -> dict[_Partial,
             for each in _PARTIALS}
 
 
-def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
-            partials: dict[_Partial, Pointer], block: IntLike) -> None:
+def _survey(k: KernelBuilder, side: str, config: SurveyOperand, block: IntLike) -> None:
+    (M, K), (x,) = config.declared(k, side)
+    partials = _partials(k, side, const=False)
     reader, (rows, depth), width = config.reader, config.tile, config.x.width
-    M, K = k.extent(f"m{side}"), k.extent(f"k{side}")
     tiles, chunks = k.let("tiles", ceil_div(M, rows)), k.let("chunks",
                                                              ceil_div(K, depth * config.steps))
     tile, above = unravel(k, block, tiles, ("tile", "above"))
@@ -226,65 +216,41 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
 
     tXgX = k.pin("tXgX", mine(x.at(item if x.batch else 0)))
     exists = existing(k, "tXcX", mine, (M, K))
-    values = config.reader.values
+    values, sharing = reader.values, config.sharing
     read = k.registers("tXrX", config.element, (prod(values), 1, _UNROLL))
-    own = _totals(k, values[0])
+    own = _totals(k, sharing)
     with k.loop("step", config.steps) as step:
         k.copy(Vector(width), tXgX[..., step], read, guard=exists[..., step])
         with k.loops((prod(values), 1, _UNROLL)) as (v, i, j):
             numbers = numbers_of(read(v, i, j), config.element)
             function = "add_element" if len(numbers) == 1 else "add_complex_element"
-            k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own.values()))
+            k.do(function, *numbers,
+                 *(total(v if sharing.run > 1 else 0) for total in own.values()))
     k.let_next_launch_begin()
-    if config.k_major:
-        for each, total in own.items():
-            k.fold_lanes(total(0), each.combine, butterfly(WARP))
+    found = _folded(k, sharing, own)
     # Rows of all matrices one after the other, part after part.
-    if config.k_major:
-        row, mine_alone = k.let("row", tile * rows + k.thread // WARP), equal(k.thread % WARP, 0)
-    else:
-        row, mine_alone = k.let("row", tile * rows + k.thread), k.thread < rows
-        _add_up(k, own, rows)
-    with k.when(all_of(row < M, mine_alone)):
-        for each, total in own.items():
-            gP = make_tensor(partials[each], (M, prod(x.batch, start=1), chunks))
-            k.copy(ELEMENTS, total(0), gP(row, item, chunk))
+    row = k.let("row", tile * rows + k.thread)
+    with k.when(all_of(row < M, k.thread < rows)):
+        for pointer, total in zip(partials.values(), found, strict=True):
+            gP = make_tensor(pointer, (M, prod(x.batch, start=1), chunks))
+            k.store(gP(row, item, chunk), total)
 
 
-def _totals(k: KernelBuilder, rows: int) -> dict[_Partial, Tensor]:
-    own = {each: k.registers(each.name, each.element, rows) for each in _PARTIALS}
-    for each, total in own.items():
-        k.fill(total, each.start)
-    return own
+def _totals(k: KernelBuilder, threads: RowThreads) -> dict[_Partial, Tensor]:
+    return {each: threads.registers(k, each.name, each.element, each.start) for each in _PARTIALS}
 
 
-def _add_up(k: KernelBuilder, own: dict[_Partial, Tensor], rows: int) -> None:
-    """Add up the parts of K that warps have, by a thread for each row of the block."""
-    k.comment("Warps have parts of K: a thread for each row adds them up")
-    warps, values = THREADS // WARP, rows // WARP
-    with k.scratch():
-        found = {each: (k.shared(f"s_{each.letter}", each.element, (rows, warps)),
-                        k.registers(f"of_{each.letter}", each.element, warps))
-                 for each in _PARTIALS}
-        for each, total in own.items():
-            with k.each(values) as v:
-                k.store(found[each][0](k.thread % WARP * values + v, k.thread // WARP), total(v))
-        k.barrier()
-        with k.when(k.thread < rows):
-            for each, (shared, parts) in found.items():
-                total = own[each]
-                k.copy(ELEMENTS, shared[k.thread, _], parts)
-                k.assign(total(0), parts(0))
-                for warp in range(1, warps):
-                    k.assign(total(0), k.call(each.combine, total(0), parts(warp)))
+def _folded(k: KernelBuilder, threads: RowThreads, own: dict[_Partial, Tensor]) -> list[Value]:
+    """The numbers of a row, for a thread for each row of the block."""
+    threads.fold(k, [(total, each.combine) for each, total in own.items()])
+    return [total(0) for total in own.values()]
 
 
 @cache
 def choice(wide: bool = False) -> GeneratedKernel:
     """Generate ``modular_choice``, a lane a row. Q takes squared norms of rows, D their lowest
     bits, R a :data:`RECORD` a block. The last block chooses: ``least`` is the cosine that 14
-    moduli need, ``status`` takes the verdict, ``words`` and ``numbers`` (one address) the
-    product's state."""
+    moduli need, ``status`` takes the verdict, ``words`` the product's state."""
     k = KernelBuilder(
         f"modular_choice{'_wide' if wide else ''}",
         THREADS,
@@ -292,21 +258,15 @@ def choice(wide: bool = False) -> GeneratedKernel:
         summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow"
     )
     blocks_a, length = k.integer("blocks_A"), k.integer("length")
-    of_a, of_b = (_Surveyed(_partials(k, side), k.pointer(f"Q{side}", "float64", const=False, alignment=8),
-                            k.pointer(f"D{side}", "int32", const=False, alignment=4),
-                            k.integer(f"rows_{side}"), k.integer(f"parts_{side}")) for side in "AB")
     records = k.pointer("R", "float32", const=False, alignment=8)
     least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
     words = k.pointer("words", "uint32", const=False)
-    numbers = k.pointer("numbers", "float64", const=False, alignment=8)
     block = k.block_index()
     k.let_next_launch_begin()
     record = RECORD.begin(k)
-    with k.when(block < blocks_a):
-        _rows(k, length, block, record, of_a)
-    with k.otherwise():
-        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), record, of_b)
+    for own, side in zip(blocks_of_two(k, block, blocks_a, "block_of_B"), "AB", strict=True):
+        _rows(k, length, own, record, side)
     k.comment("A record of the block")
     k.stop(cast(integer(k.thread), "int32") >= WARP)
     RECORD.fold_lanes(k, record, [*butterfly(WARP)])
@@ -323,56 +283,27 @@ def choice(wide: bool = False) -> GeneratedKernel:
                                    "B": (records + RECORD.size * blocks_a,
                                          maximum(blocks - blocks_a, 0))}, k.thread)
     chosen = k.let("chosen", k.call("choose_moduli", *by_a, *by_b, least))
-    _leave_choice(k, chosen, status, words, numbers)
-    return k.build()
-
-
-@dataclass(frozen=True)
-class _Surveyed:
-    """What ``modular_survey`` leaves of an operand's rows in parts, and where their sums go."""
-
-    partials: dict[_Partial, Pointer]
-    squares: Pointer
-    lowest: Pointer
-    rows: IntLike
-    parts: IntLike
-
-
-def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
-          side: _Surveyed) -> None:
-    row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
-    with (k.when(row < side.rows), k.loop("part", side.parts, start=k.thread // WARP,
-                                          step=THREADS // WARP, unroll=False) as part):
-        found = {each: k.registers(f"found_{each.letter}", each.element, 1)
-                 for each in _PARTIALS}
-        for each, fragment in found.items():
-            k.copy(ELEMENTS, make_tensor(side.partials[each], (side.rows, side.parts))(row, part),
-                   fragment(0))
-        for each, fragment in found.items():
-            k.fold(own[each], fragment, each.combine)
-    _add_up(k, own, ROWS)
-    sums, squares, lowest = (total(0) for total in own.values())
-    with k.when(all_of(k.thread < WARP, row < side.rows)):
-        k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
-        k.store(side.squares[row], squares)
-        k.store(side.lowest[row], lowest)
-
-
-def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
-                  numbers: Pointer) -> None:
-    count = k.let("moduli", k.call("moduli_of", chosen))
     with k.when(equal(k.thread, 0)):
         k.store(status[0], k.let("verdict", choose(chosen.equals(0), NATIVE, HOLDS, "uint32")))
         k.store(words[CHOICE // 4], chosen)
-        most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
-        k.do("product_of_moduli", count, most, rest)
-        k.store(numbers[NORMS // 8], k.declare("norms", "float64", k.call("most_of_norms", most)))
-        for at, value in enumerate((most, rest)):
-            k.assign(value, value * 2.0**-64)
-            k.store(numbers[PRODUCT // 8 + at], value)
-    weights = make_tensor(words, (2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2))
-    weight = k.registers("weight", "uint32", 2)
-    with k.when(k.thread < (MOST + 1) // WORD * LIMBS // 2):
-        for i in range(2):
-            k.assign(weight(i), k.call("weights_of_moduli", count, 2 * k.thread + i))
-        k.copy(Vector(2), weight, weights[_, WEIGHTS // 8 + k.thread])
+    return k.build()
+
+
+def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, side: str) -> None:
+    partials, rows, parts = _partials(k, side), k.integer(f"rows_{side}"), k.integer(f"parts_{side}")
+    squares_of = k.pointer(f"Q{side}", "float64", const=False, alignment=8)
+    lowest_of = k.pointer(f"D{side}", "int32", const=False, alignment=4)
+    row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, _OF_CHOICE)
+    with (k.when(row < rows), k.loop("part", parts, start=k.thread // WARP,
+                                     step=THREADS // WARP, unroll=False) as part):
+        found = [(total, each, k.registers(f"found_{each.letter}", each.element, total.layout))
+                 for each, total in own.items()]
+        for _total, each, fragment in found:
+            k.load(fragment(0), make_tensor(partials[each], (rows, parts))(row, part))
+        for total, each, fragment in found:
+            k.fold(total, fragment, each.combine)
+    sums, squares, lowest = _folded(k, _OF_CHOICE, own)
+    with k.when(all_of(k.thread < WARP, row < rows)):
+        k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
+        k.store(squares_of[row], squares)
+        k.store(lowest_of[row], lowest)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from math import prod
 
 from ..._dtypes import dtype
@@ -26,11 +27,12 @@ from ...codegen import (
     Guard,
     KernelBuilder,
     Mbarriers,
-    Pointer,
     TensorParam,
+    Term,
     TiledCopy,
     Value,
     Vector,
+    choose,
     integer,
     oldest_with,
     partition,
@@ -45,7 +47,6 @@ from ...layout import (
     _,
     composition,
     local_tile,
-    make_identity_tensor,
     make_layout,
     make_tensor,
 )
@@ -53,21 +54,19 @@ from ...layout.symbolic import Condition, Expr, IntLike, all_of, ceil_div, equal
 from ..common import (
     ELEMENTS,
     WARP,
-    OperandAccess,
     Pair,
     builder,
     butterfly,
     clear,
     existing,
     numbers_of,
-    operand,
     part_of_tile,
     parts_of,
     unravel,
     vectors_along,
 )
-from ..guard import gate_tag
-from .condition import RECORD
+from ..guard import HOLDS, NATIVE, Field, Record, gate_tag
+from ..passes import RowOperand, RowThreads, blocks_of_two, fold_row
 
 UNROLL = 4
 """Runs that a thread splits in a step: 16 real numbers."""
@@ -76,6 +75,16 @@ _WORD = 4                           # bytes
 _FOUND = {"top": "float32"}, {"zeros": "int32", "small": "int32", "sums": "float32"}
 """Statistics of a row and their types: the largest magnitude, then counts and a sum."""
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
+
+
+UNBOUNDED = 2.0**127
+"""What rows of zeros offer: more than any row needs."""
+
+RECORD = Record((Field("need", "max", 0.0), Field("offer", "min", UNBOUNDED)))
+"""What a block, or a cluster that shares rows, leaves of them. *need*: the most that a row needs
+of the other operand's, ``z + 3t`` for ``z`` zeros and ``t`` elements too small for fp16x3, 0
+without these; infinity for an infinity, a NaN or elements too small for bf16x6. *offer*: the least
+lower bound of a row's sum of magnitudes over its largest; :data:`UNBOUNDED` for zeros."""
 
 
 @dataclass(frozen=True)
@@ -103,18 +112,16 @@ FORMATS = {"fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), 
 
 
 @dataclass(frozen=True)
-class SplitOperand:
+class SplitOperand(RowOperand):
     """How one operand (rows, K) is split. ``threads`` are along (rows, K); a ``run`` of neighbours
     is split and written together, :data:`UNROLL` runs of a thread in a step. ``doubled``: a
     complex row is two rows of planes. ``slots`` steps are in shared memory at once. If a step is
     all of K, it stays in registers: 0 slots, or 1 if whole runs cannot be read. Blocks of a
     ``cluster`` share rows, each with every so many-th step."""
 
-    x: OperandAccess
-    threads: Pair
-    run: int = 1
-    batch_modes: int = 0
     element: str = "float32"
+    threads: Pair = (1, 1)
+    run: int = 1
     doubled: bool = False
     slots: int = 0
     cluster: int = 1
@@ -126,7 +133,7 @@ class SplitOperand:
             raise CodegenError(f"a run must consist of whole vectors, got {self}")
         if self.exchanged and prod(self.threads) % WARP:
             raise CodegenError(f"threads that exchange elements must form whole warps, got {self}")
-        if self.cluster > 1 and self.tile[0] * self.warps > prod(self.threads):
+        if self.cluster > 1 and self.tile[0] * self.sharing.warps > prod(self.threads):
             raise CodegenError(
                 f"blocks of a cluster need a thread for each warp and row of a tile, got {self}"
             )
@@ -164,11 +171,6 @@ class SplitOperand:
         return sorted(found, key=lambda place: place[2])
 
     @property
-    def k_major(self) -> bool:
-        """Whether planes are contiguous along K, as the operand is if it is contiguous."""
-        return self.x.unit != 0
-
-    @property
     def values(self) -> Pair:
         return (1, self.run) if self.k_major else (self.run, 1)
 
@@ -184,9 +186,8 @@ class SplitOperand:
         return vectors_along(int(self.k_major), self.threads, self.run)
 
     @property
-    def folder(self) -> TiledCopy:
-        """Who has which rows, one thread after the other along K."""
-        return replace(self.reader, values=(self.values[0], 1))
+    def sharing(self) -> RowThreads:
+        return RowThreads(self.threads, self.k_major, self.values[0])
 
     @property
     def bringer(self) -> Layout:
@@ -213,20 +214,12 @@ class SplitOperand:
         return self.slots > 0 and self.x.width < self.run
 
     @property
-    def lanes(self) -> int:
-        return max(1, min(self.threads[1], WARP // (1 if self.k_major else self.threads[0])))
-
-    @property
-    def warps(self) -> int:
-        return self.threads[1] // self.lanes
-
-    @property
     def shared_bytes(self) -> int:
         """Bytes for the rows, for what each warp finds in them, and for what other blocks find."""
         rows, depth = self.tile
         partials = (sum(map(len, _FOUND)) * rows * self.cluster
                     + _GRAIN) * _WORD if self.cluster > 1 else 0
-        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.warps * _WORD + partials
+        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.sharing.warps * _WORD + partials
 
     @property
     def tag(self) -> str:
@@ -296,225 +289,196 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     blocks_first = k.integer("blocks_first")
     flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
     flags_count = k.integer("flags_count") if config.clears else 0
-    parts = {side: _Operand(k, form, side, operand, config.recorded)
-             for side, operand in (("A", config.a), ("B", config.b))}
-    first, second = (parts[side] for side in config.sides)
     arrivals = _Arrivals(k, config)
     block = k.each_block("block")
     arrivals.turn()
     if flags is not None:
         with k.when(equal(block, 0)):
             clear(k, flags, flags_count)
-    with k.when(block < blocks_first), k.scratch():
-        first.split(block, arrivals)
-    with k.otherwise(), k.scratch():
-        later = k.let(f"block_of_{config.sides[1]}", maximum(block - blocks_first, 0))
-        # of a cluster that has the last rows, some blocks may have none
-        alone = second.config.cluster < config.cluster
-        with k.when(later < second.blocks() if alone else True):
-            second.split(later, arrivals)
+    blocks = blocks_of_two(k, block, blocks_first, f"block_of_{config.sides[1]}")
+    for own, side in zip(blocks, config.sides, strict=True):
+        _split(k, config, side, own, arrivals)
     return k.build()
 
 
-class _Operand:
-    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand,
-                 recorded: bool):
-        self._k, self._form, self._side, self.config = k, form, side, config
-        own = [RECORD.parameter(f"S{side}")] if recorded else []
-        self._x, self._p, self._r, *records = k.tensors(operand(f"X{side}", "mk", config.element,
-                                                                config.x),
-                                                        TensorParam(f"P{side}",
-                                                                    ("row", "plane", "along"),
-                                                                    form.element, (None, None, 1),
-                                                                    8, written=True, lowest=0),
-                                                        TensorParam(f"R{side}", "mk", "int32",
-                                                                    (1, 0), written=True), *own,
-                                                        modes="mk", batch=config.batch_modes,
-                                                        suffix=side)
-        self._s = records[0].address if records else None
-        self._extents, self._batch = (k.extent(f"m{side}"), k.extent(f"k{side}")), self._x.batch
-        self._rows_of_p, self._planes_of_p, _ = self._p.strides
+def _split(k: KernelBuilder, both: SplitConfig, side: str, block: IntLike,
+           arrivals: _Arrivals) -> None:
+    form, config = FORMATS[both.format], both.a if side == "A" else both.b
+    (M, K), (X, P, R, *records) = config.declared(
+        k, side,
+        TensorParam(f"P{side}", ("row", "plane", "along"), form.element, (None, None, 1), 8,
+                    written=True, lowest=0),
+        TensorParam(f"R{side}", "mk", "int32", (1, 0), written=True),
+        *[RECORD.parameter(f"S{side}")] * both.recorded)
+    batch = X.batch
+    (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
+    k.note(
+        f"{side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}"
+    )
+    rank: IntLike = 0
+    if config.cluster > 1:
+        rank, block = unravel(k, block, config.cluster, ("rank", "group"))
+    tile, item = unravel(k, block, k.let("tiles", ceil_div(M, config.tile[0])),
+                         several=bool(batch))
+    # of a cluster that has the last rows, some blocks may have none
+    if config.cluster < both.cluster:
+        k.end_block(integer(block) >= prod(batch, start=ceil_div(M, config.tile[0])))
 
-    def blocks(self) -> IntLike:
-        return prod(self._batch, start=ceil_div(self._extents[0], self.config.tile[0]))
+    # this block's steps of its rows
+    def steps_of(tensor: Tensor, step: Pair) -> Tensor:
+        tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
+        return tensor if config.cluster == 1 else local_tile(tensor, step, (0, rank, _))
 
-    def split(self, block: IntLike, arrivals: _Arrivals) -> None:
-        k, form, config, batch = self._k, self._form, self.config, self._batch
-        M, K = self._extents
-        (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
-        k.note(
-            f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}"
-        )
-        rank: IntLike = 0
+    # this thread's part of the rows, step by step
+    def mine(tensor: Tensor, spread: Pair = (1, 1)) -> Tensor:
+        who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
+        step = config.tile[0] * spread[0], config.tile[1] * spread[1]
+        return who.partition(steps_of(tensor, step), k.thread)
+
+    def brought(tensor: Tensor) -> Tensor:      # what this thread loads
+        return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer,
+                         k.thread)
+
+    tXgX = k.pin("tXgX", brought(X.at(item)))
+    exists = existing(k, "tXcX", mine, (M, K))
+    there = existing(k, "tBcX", brought, (M, K)) if config.exchanged else exists
+    read = k.registers("tXrX", config.element, (vi * vj, 1, UNROLL))
+    mine_alone = Layout((vi, 1, 1))
+
+    # where the row of a value stands in what is kept of rows
+    def of_row(v: IntLike) -> tuple[IntLike, int, int]:
+        return (v if vi > 1 else 0), 0, 0
+
+    numbers = partial(numbers_of, element=config.element, conj=config.x.conj)
+
+    fold = _Fold(k, config, rank, arrivals, 1 + both.recorded)
+
+    # What is counted is folded in the place of the rows.
+    with k.scratch() if config.slots else nullcontext():
+        strip = _Strip(k, config, K, rank, tXgX, there, read)
         if config.cluster > 1:
-            rank, block = unravel(k, block, config.cluster, ("rank", "group"))
-        tile, item = unravel(k, block, k.let("tiles", ceil_div(M, config.tile[0])),
-                             several=bool(batch))
+            arrivals.meet()
+        k.comment("The largest magnitudes of the rows")
+        (top,) = fold.registers(0)
+        with strip.steps(), k.loops((vi * vj, 1, UNROLL)) as (v, i, j):
+            for part in numbers(read(v, i, j)):
+                k.do("largest_magnitude", part, top(*of_row(v)))
+        fold.to_all(top)
 
-        # this block's steps of its rows
-        def steps_of(tensor: Tensor, step: Pair) -> Tensor:
-            tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
-            return tensor if config.cluster == 1 else local_tile(tensor, step, (0, rank, _))
+        k.comment("Exponents of the rows")
+        owned = part_of_tile(config.sharing.owner, (config.tile[0], tj), (tile, 0), k.thread)
+        shift, factor, again = (k.registers(name, element, mine_alone)
+                                for name, element in (("shift", "int32"), ("factor", "float32"),
+                                                      ("again", "float32")))
+        far = k.declare("far", "bool", False)
+        with k.loops((vi, 1, 1)) as at:
+            k.assign(shift(*at), k.call("row_shift", top(*at), form.top))
+            k.do("row_factors", shift(*at), factor(*at), again(*at))
+            k.assign(far, far | again(*at).differs(1.0))
+            k.assign(shift(*at), -shift(*at))
+        first = existing(k, "tRcR_m", owned, (M, tj), (M, 1))
+        tRgR = k.pin("tRgR", owned(R.at(item, (M, tj))))
+        with k.when(equal(rank, 0)):
+            k.copy(ELEMENTS, shift, tRgR, guard=first)
 
-        # this thread's part of the rows, step by step
-        def mine(tensor: Tensor, spread: Pair = (1, 1)) -> Tensor:
-            who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
-            step = config.tile[0] * spread[0], config.tile[1] * spread[1]
-            return who.partition(steps_of(tensor, step), k.thread)
+        def scaled(part: Value, row: tuple[IntLike, int, int]) -> Value:
+            return k.call("scaled", part, factor(*row))
 
-        def brought(tensor: Tensor) -> Tensor:      # what this thread loads
-            return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer,
-                             k.thread)
+        k.comment("Split" + (", and count what is zero or small" if records else ""))
+        if records:
+            zeros, small, sums = counts = fold.registers(1)
+        # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of
+        # an element are side by side, across it they are in strips.
+        spread, strips = config.spread, config.strips
+        extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
+        pitch, plane, _unit = P.strides
+        strides = (pitch * strips, 1) if config.k_major else (1, pitch * strips)
+        mP = replace(P, extents=(*extents, strips, form.planes), strides=(*strides, pitch, plane),
+                     batch=batch).at(item)
+        split, planes = Layout((vi * vj * side_by_side, 1)), {}
+        for p, s in product(range(form.planes), range(strips)):
+            name = f"P{p}{'ab'[s] if strips > 1 else ''}"
+            planes[p, s] = (name, k.registers(f"tXr{name}", form.element, split),
+                            k.pin(f"tXg{name}", mine(mP[..., s, p], spread)))
+        # Runs are written as a whole: what is after the last element is a zero in the padding
+        # of the planes.
+        whole = tuple(ceil_div(n, v * x) * (v * x)
+                      for n, v, x in zip(extents, (vi, vj), spread, strict=True))
+        writable = existing(k, "tXcP", partial(mine, spread=spread), whole)
+        narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
+        with strip.steps(again=True) as step:
+            # Few rows are so small that it takes two factors. Neither rounds: what is between
+            # is no larger than the result.
+            with k.when(far), k.loops((vi * vj, 1, UNROLL)) as (v, i, j):
+                x = read(v, i, j)
+                for number in numbers_of(x, config.element):
+                    k.assign(number, k.call("scaled", number, again(*of_row(v))))
+            now = [(fragment, k.pin(f"tXg{name}_step", target[..., step], settled=True))
+                   for name, fragment, target in planes.values()]
+            room = _of_step(k, "room", writable, step)
+            with k.loop("j", UNROLL, unroll=True) as j:
+                here = exists[..., j, step]
+                if records:
+                    least = k.declare("least", "float32", narrow)
+                # Two numbers at a time are converted: neighbours, which share a word, or the
+                # parts of an element.
+                parts = config.parts
+                with k.each(vi * vj * parts // 2) as pair:
+                    both_numbers = [(pair * (2 // parts) + i // parts, i % parts)
+                                    for i in range(2)]
+                    rests: list[Value] = []
+                    for i, (v, which) in enumerate(both_numbers):
+                        number, row = numbers(read(v, 0, j))[which], of_row(v)
+                        rests.append(k.declare(f"rest_{i}", "float32", scaled(number, row)))
+                        if records:
+                            k.do("add_magnitude", rests[i], sums(*row), least)
+                    for p in range(form.planes):
+                        placed = [[(planes[p, s][1](v * side_by_side + at, 0), opposite)
+                                   for s, at, opposite in config.places(which)]
+                                  for v, which in both_numbers]
+                        firsts = [places[0][0] for places in placed]
+                        k.do("convert_pair", *firsts, *rests)
+                        for first, (_same, *others) in zip(firsts, placed, strict=True):
+                            for place, opposite in others:
+                                k.assign(place, k.call("opposite", first) if opposite
+                                         else first)
+                        if p + 1 < form.planes:
+                            for rest, first in zip(rests, firsts, strict=True):
+                                k.assign(rest, k.call("plane_rest", rest, first,
+                                                      float(2**form.step)))
+                with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
+                    for fragment, target in now:
+                        k.copy(Vector(config.run * side_by_side), fragment, target[..., j])
+                if records:
+                    # Few elements are small: they are counted apart. What is not there reads as
+                    # zero, and is not counted.
+                    with k.when(least < narrow), k.each(vi * vj) as v, k.when(here.at((v, 0))):
+                        row = of_row(v)
+                        for part in numbers(read(v, 0, j)):
+                            k.do("count_magnitude", scaled(part, row), narrow, broad,
+                                 zeros(*row), small(*row), sums(*row))
 
-        tXgX = k.pin("tXgX", brought(self._x.at(item)))
-        exists = existing(k, "tXcX", mine, (M, K))
-        there = existing(k, "tBcX", brought, (M, K)) if config.exchanged else exists
-        read = k.registers("tXrX", config.element, (vi * vj, 1, UNROLL))
-        mine_alone = Layout((vi, 1, 1))
-
-        # where the row of a value stands in what is kept of rows
-        def of_row(v: IntLike) -> tuple[IntLike, int, int]:
-            return (v if vi > 1 else 0), 0, 0
-
-        numbers = partial(numbers_of, element=config.element, conj=config.x.conj)
-
-        fold = _Fold(k, config, rank, arrivals, 1 + (self._s is not None))
-
-        # What is counted is folded in the place of the rows.
-        with k.scratch() if config.slots else nullcontext():
-            strip = _Strip(k, config, K, rank, tXgX, there, read)
-            if config.cluster > 1:
-                arrivals.meet()
-            k.comment("The largest magnitudes of the rows")
-            (top,) = fold.registers(0)
-            with strip.steps(), k.loops((vi * vj, 1, UNROLL)) as (v, i, j):
-                for part in numbers(read(v, i, j)):
-                    k.do("largest_magnitude", part, top(*of_row(v)))
-            fold.to_all(top)
-
-            k.comment("Exponents of the rows")
-            owned = part_of_tile(config.folder, (config.tile[0], tj), (tile, 0), k.thread)
-            shift, factor, again = (k.registers(name, element, mine_alone)
-                                    for name, element in (("shift", "int32"), ("factor", "float32"),
-                                                          ("again", "float32")))
-            far = k.declare("far", "bool", False)
-            with k.loops((vi, 1, 1)) as at:
-                k.assign(shift(*at), k.call("row_shift", top(*at), form.top))
-                k.do("row_factors", shift(*at), factor(*at), again(*at))
-                k.assign(far, far | again(*at).differs(1.0))
-                k.assign(shift(*at), -shift(*at))
-            first = existing(k, "tRcR_m", owned, (M, tj), (M, 1))
-            tRgR = k.pin("tRgR", owned(self._r.at(item, (M, tj))))
-            with k.when(equal(rank, 0)):
-                k.copy(ELEMENTS, shift, tRgR, guard=first)
-
-            def scaled(part: Value, row: tuple[IntLike, int, int]) -> Value:
-                return k.call("scaled", part, factor(*row))
-
-            k.comment("Split" + (", and count what is zero or small" if self._s else ""))
-            if self._s:
-                zeros, small, sums = counts = fold.registers(1)
-            # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of
-            # an element are side by side, across it they are in strips.
-            spread, strips = config.spread, config.strips
-            extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
-            strides = (self._rows_of_p * strips,
-                       1) if config.k_major else (1, self._rows_of_p * strips)
-            strides_p = *strides, self._rows_of_p, self._planes_of_p
-            mP = replace(self._p, extents=(*extents, strips, form.planes), strides=strides_p,
-                         batch=batch).at(item)
-            names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes)
-                     for s in range(strips)}
-            split = Layout((vi * vj * side_by_side, 1))
-            planes = {at: k.registers(f"tXr{name}", form.element, split)
-                      for at, name in names.items()}
-            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[..., s, p], spread))
-                       for (p, s), name in names.items()}
-            # Runs are written as a whole: what is after the last element is a zero in the padding
-            # of the planes.
-            whole = tuple(ceil_div(n, v * s) * (v * s)
-                          for n, v, s in zip(extents, (vi, vj), spread, strict=True))
-            writable = existing(k, "tXcP", partial(mine, spread=spread), whole)
-            narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
-            with strip.steps(again=True) as step:
-                # Few rows are so small that it takes two factors. Neither rounds: what is between
-                # is no larger than the result.
-                with k.when(far), k.loops((vi * vj, 1, UNROLL)) as (v, i, j):
-                    x = read(v, i, j)
-                    for number in numbers_of(x, config.element):
-                        k.assign(number, k.call("scaled", number, again(*of_row(v))))
-                now = {at: k.pin(f"tXg{name}_step", targets[at][..., step], settled=True)
-                       for at, name in names.items()}
-                room = _of_step(k, "room", writable, step)
-                with k.loop("j", UNROLL, unroll=True) as j:
-                    here = exists[..., j, step]
-                    if self._s:
-                        least = k.declare("least", "float32", narrow)
-                    # Two numbers at a time are converted: neighbours, which share a word, or the
-                    # parts of an element.
-                    pairs = 2 // config.parts
-                    with k.each(vi * vj // pairs) as pair:
-                        values = [pair * pairs + i for i in range(pairs)]
-                        rests: list[Value] = []
-                        for i, number in enumerate(part for v in values
-                                                   for part in numbers(read(v, 0, j))):
-                            row = of_row(values[i // config.parts])
-                            rests.append(k.declare(f"rest_{i}", "float32", scaled(number, row)))
-                            if self._s:
-                                k.do("add_magnitude", rests[i], sums(*row), least)
-                        for p in range(form.planes):
-                            placed = [
-                                [
-                                    (
-                                        planes[p, strip](
-                                            values[i // config.parts] * side_by_side + which, 0
-                                        ),
-                                        opposite
-                                    )
-                                    for strip, which, opposite in config.places(i % config.parts)
-                                ]
-                                for i in range(2)
-                            ]
-                            firsts = [of_number[0][0] for of_number in placed]
-                            k.do("convert_pair", *firsts, *rests)
-                            for first, (_same, *others) in zip(firsts, placed, strict=True):
-                                for place, opposite in others:
-                                    k.assign(place, k.call("opposite", first) if opposite
-                                             else first)
-                            if p + 1 < form.planes:
-                                for rest, first in zip(rests, firsts, strict=True):
-                                    k.assign(rest, k.call("plane_rest", rest, first,
-                                                          float(2**form.step)))
-                    with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
-                        for which, plane in planes.items():
-                            k.copy(Vector(config.run * side_by_side), plane, now[which][..., j])
-                    if self._s:
-                        # Few elements are small: they are counted apart. What is not there reads as
-                        # zero, and is not counted.
-                        with k.when(least < narrow), k.each(vi * vj) as v, k.when(here.at((v, 0))):
-                            row = of_row(v)
-                            for part in numbers(read(v, 0, j)):
-                                k.do("count_magnitude", scaled(part, row), narrow, broad,
-                                     zeros(*row), small(*row), sums(*row))
-
-        if self._s:
-            k.comment("What is known of the rows")
-            if config.slots:
-                k.barrier()
-            self._leave_record(self._s, block, tile, fold, counts)
-
-    def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold,
-                      counts: Sequence[Tensor]) -> None:
-        """Fold what threads have counted into the block's record."""
-        k, M = self._k, self._extents[0]
-        row, (z, t, total) = fold.to_rows(counts)
+    if records:
+        k.comment("What is known of the rows")
+        if config.slots:
+            k.barrier()
+        z, t, total = fold.to_rows(counts)
         record = RECORD.begin(k)
-        with k.when(all_of(fold.has_row, tile * self.config.tile[0] + row < M)):
+        with k.when(all_of(fold.has_row, tile * config.tile[0] + k.thread < M)):
             k.assign(record(0), k.call("row_need", z, t, total))
-            k.assign(record(1), k.call("row_offer", total, 2.0**(self._form.top + 1)))
-        fold.to_one(record)
+            k.assign(record(1), k.call("row_offer", total, 2.0**(form.top + 1)))
+        RECORD.fold_lanes(k, record, [*butterfly(WARP)])
         with k.when(equal(k.thread, 0)):
-            RECORD.leave(k, record, records, block)
+            RECORD.leave(k, record, records[0].address, block)
+
+
+def verdict_on_rows(k: KernelBuilder, rows: list[list[Term]], fallback: int) -> Term:
+    """The verdict on rows of A and B: ``fallback`` if one needs more than another offers, which
+    docs/performance/gemm-split.md derives."""
+    (need_a, offer_a), (need_b, offer_b) = rows
+    lacks = k.let("is_lacking", (need_a > offer_b) | (need_b > offer_a))
+    return choose(k.call("max", need_a, need_b) > UNBOUNDED, NATIVE,
+                  choose(lacks, fallback, HOLDS, "uint32"))
 
 
 def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
@@ -555,175 +519,80 @@ class _Arrivals:
         self.barriers.wait(stage, self._parity)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Sums over rows: ``total`` in registers, ``seen`` with the parts of all warps; this thread's
-    part of its row is ``own`` in shared memory, ``part`` in a register."""
-
-    total: Tensor
-    seen: Tensor
-    own: Tensor
-    part: Tensor
-
-    @property
-    def name(self) -> str:
-        return self.total.engine.name
-
-
 class _Fold:
-    """Folds what threads have of rows, lanes by shuffles, warps in shared memory, always in the
-    same order; then there is a thread for each part of each row, parts side by side."""
+    """Folds what threads have of rows, those of a block, then blocks of a cluster, always in the
+    same order."""
 
     def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, arrivals: _Arrivals,
                  stages: int):
-        self._k, self._config, self._rows, self._rank = k, config, config.tile[0], rank
-        (ti, tj), (vi, _vj) = config.threads, config.values
-        self._values = (vi, 1, 1)
-        self._apart, self._parts = 1 if config.k_major else ti, config.warps
-        # Lanes read the parts of a row: one word more between parts, so that these are not in the
-        # same bank.
-        self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
-        self._folder = config.folder
-        self._along = self._folder.partition(make_identity_tensor((self._rows, tj)),
-                                             k.thread)(0, 0, 0)[1]
-        self.has_row = k.thread < self._rows * self._parts
-        # the row of a thread, and its part of it
-        self._own = k.thread // self._parts, k.thread % self._parts
+        self._k, self._config, self._rank, self._arrivals = k, config, rank, arrivals
+        self.threads = config.sharing
+        self.has_row = k.thread < self.threads.rows
         if config.cluster == 1:
             return
-        # What blocks of the cluster store here: words for the rows, from each of them. They may
-        # come at any time, so nothing else uses this memory.
+        # Other blocks store here at any time, so nothing else uses this memory.
         k.comment(
             "What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted"
         )
-        self._partials = {name: k.shared(f"told_{name}", kind,
-                                         Layout((self._rows, config.cluster), (1, self._rows)))
-                          for found in _FOUND[:stages] for name, kind in found.items()}
-        self._arrivals = arrivals
+        shape = self.threads.rows, config.cluster
+        self._told = {name: k.shared(f"told_{name}", kind, shape)
+                      for found in _FOUND[:stages] for name, kind in found.items()}
         with k.when(equal(k.thread, 0)):
             for stage, found in enumerate(_FOUND[:stages]):
                 # counts come to the first block alone
                 with k.when(True if stage == 0 else equal(rank, 0)):
-                    arrivals.barriers.expect(stage, len(found) * self._rows * config.cluster
-                                             * _WORD)
+                    arrivals.barriers.expect(stage, len(found) * prod(shape) * _WORD)
 
     def registers(self, stage: int) -> list[Tensor]:
         """Registers for a thread's statistics of its rows, of one of :data:`_FOUND`, cleared."""
-        found = [self._k.registers(name, kind, self._values)
-                 for name, kind in _FOUND[stage].items()]
-        for each in found:
-            self._k.fill(each)
-        return found
+        return [self.threads.registers(self._k, *each) for each in _FOUND[stage].items()]
 
-    def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
-        """Where the block of this rank stores what it has of a row."""
-        shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
-        return make_tensor(self._partials[name].engine, shape, stride)[_, row, rank]
-
-    def _in_warps(self, total: Tensor, combine: str) -> None:
-        with self._k.loops(self._values) as at:
-            self._k.fold_lanes(total(*at), combine, butterfly(self._config.lanes, self._apart))
-
-    def _seen(self, name: str, shared: Tensor) -> Tensor:
-        """Parts (row, part) of a thread's rows, the same along K: (rows, 1, 1, part)."""
-        rows, part = shared.layout
-        everywhere = make_layout(rows, Layout(self._config.threads[1], 0), part)
-        mine = self._folder.partition(Tensor(shared.engine, everywhere), self._k.thread)
-        return self._k.pin(f"tRs_{name}", mine)
-
-    def _part(self, total: Tensor, combine: str) -> _Part:
-        self._in_warps(total, combine)
-        k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
-        shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
-        seen = self._seen(name, shared)
-        own = make_tensor(shared.engine, (1, self._rows, parts), (0, *self._by_part))[_, *self._own]
-        return _Part(total, seen, k.pin(f"tPs_{name}", own),
-                     k.registers(f"part_{name}", element, 1))
-
-    def _parts_of(self, totals: Sequence[Tensor], combine: str) -> list[_Part]:
-        """Leave parts of rows in shared memory, and fold this thread's in registers."""
-        k, found = self._k, [self._part(total, combine) for total in totals]
-        with k.when(equal(self._along % self._config.lanes, 0)):
-            for x in found:
-                k.copy(ELEMENTS, x.total, x.seen[..., self._along // self._config.lanes])
-        k.barrier()
-        for x in found:
-            k.fill(x.part)
-        with k.when(self.has_row):
-            for x in found:
-                k.copy(ELEMENTS, x.own, x.part)
-        for x in found:
-            k.fold_lanes(x.part(0), combine, butterfly(self._parts))
-        return found
+    def _tell(self, total: Tensor, stage: int, rank: IntLike) -> None:
+        """Store what this block has of each row where a block of the cluster looks for it."""
+        k, told = self._k, self._told[total.engine.root]
+        there = make_tensor(told.engine, (1, *told.shape), (0, *told.stride))
+        k.copy(StoreAsync(rank, self._arrivals.barriers.at(stage)), make_tensor(total.engine, 1),
+               there[_, k.thread, self._rank])
 
     def to_all(self, total: Tensor) -> None:
         """Every thread gets the largest value of its rows."""
-        if self._parts == 1 and self._config.cluster == 1:
-            self._in_warps(total, "max")
+        k, name, cluster = self._k, total.engine.root, self._config.cluster
+        if self.threads.warps == cluster == 1:
+            self.threads.fold_lanes(k, total, "max")
             return
-        (x,) = self._parts_of([total], "max")
-        if self._config.cluster > 1:
-            self._from_all(x)
-            return
-        with self._k.when(self.has_row):
-            self._k.copy(ELEMENTS, x.part, x.own)
-        self._k.barrier()
-        self._k.copy(ELEMENTS, x.seen[..., 0], total)
+        self.threads.fold(k, [(total, "max")])
+        if cluster == 1:
+            told = k.shared(f"told_{name}", total.engine.dtype.name, (self.threads.rows, 1))
+            with k.when(self.has_row):
+                k.store(told(k.thread), total(0))
+            k.barrier()
+        else:
+            told = self._told[name]
+            with k.when(self.has_row), k.loop("to", cluster) as rank:
+                self._tell(total, 0, rank)
+            self._arrivals.wait(0)
+        seen, vector = self.threads.parts(k, told), Vector(self.threads.run)
+        k.copy(vector, seen[..., 0], total)
+        if cluster > 1:
+            other = k.registers(f"other_{name}", total.engine.dtype.name, total.layout)
+            with k.loop("from", cluster, start=1, unroll=True) as rank:
+                k.copy(vector, seen[..., rank], other)
+                k.fold(total, other, "max")
 
-    def to_rows(self, totals: Sequence[Tensor]) -> tuple[IntLike, list[Value]]:
-        """For threads of :attr:`has_row`: which row of the block, and its totals."""
-        k, found, (row, own) = self._k, self._parts_of(totals, "add"), self._own
+    def to_rows(self, totals: Sequence[Tensor]) -> list[Value]:
+        """The totals of a row, for threads of :attr:`has_row`."""
+        k = self._k
+        self.threads.fold(k, [(total, "add") for total in totals])
         if self._config.cluster > 1:
-            with k.when(all_of(self.has_row, equal(own, 0))):
-                for x in found:
-                    k.copy(StoreAsync(0, self._arrivals.barriers.at(1)), x.part,
-                           self._word(x.name, row, self._rank))
+            with k.when(self.has_row):
+                for total in totals:
+                    self._tell(total, 1, 0)
             k.end_block(integer(self._rank).differs(0))
             self._arrivals.wait(1)
-            for x in found:
-                other = k.registers(f"other_{x.name}", x.total.engine.dtype.name, 1)
-                k.fill(x.part)
-                with self._others("from") as rank:
-                    k.copy(ELEMENTS, self._word(x.name, row, rank), other)
-                    k.fold(x.part, other)
-                k.fold_lanes(x.part(0), "add", butterfly(self._parts))
-        return row, [x.part(0) for x in found]
-
-    @contextmanager
-    def _others(self, name: str) -> Iterator[IntLike]:
-        k, cluster, own = self._k, self._config.cluster, self._own[1]
-        with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, own + first < cluster)):
-            yield own + first
-
-    def _from_all(self, x: _Part) -> None:
-        """Store this block's numbers of each row to all of the cluster, and fold theirs."""
-        k, cluster, total = self._k, self._config.cluster, x.total
-        with self._others("to") as rank:
-            k.copy(StoreAsync(rank, self._arrivals.barriers.at(0)), x.part,
-                   self._word(x.name, self._own[0], self._rank))
-        self._arrivals.wait(0)
-        seen = self._seen(f"told_{x.name}", self._partials[x.name])
-        other = k.registers(f"other_{x.name}", total.engine.dtype.name, total.layout)
-        vector = Vector(self._values[0])
-        k.copy(vector, seen[..., 0], total)
-        with k.loop("from", cluster, start=1, unroll=True) as rank:
-            k.copy(vector, seen[..., rank], other)
-            k.fold(total, other, "max")
-
-    def to_one(self, record: Tensor) -> None:
-        """Thread 0 gets the record of all rows from those of each."""
-        k, warps = self._k, -(-self._rows * self._parts // WARP)
-        RECORD.fold_lanes(k, record, [*butterfly(WARP // self._parts, self._parts)])
-        if warps == 1:
-            return
-        records = k.shared("records", "float32", (RECORD.size, warps))
-        other = k.registers("other", "float32", RECORD.size)
-        with k.when(all_of(self.has_row, equal(k.thread % WARP, 0))):
-            k.copy(Vector(RECORD.size), record, records[_, k.thread // WARP])
-        k.barrier()
-        with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
-            k.copy(Vector(RECORD.size), records[_, i], other)
-            RECORD.add(k, record, other)
+            with k.when(self.has_row):
+                for total in totals:
+                    fold_row(k, self._told[total.engine.root], total(0), "add")
+        return [total(0) for total in totals]
 
 
 class _Strip:

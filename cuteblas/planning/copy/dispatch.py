@@ -34,9 +34,8 @@ _RAGGED_COPY_BLOCKS = 8              # for each multiprocessor, from which their
 # the extents of short modes, so that every shape is compiled; and bytes of rows up to which copies
 # of matrices, which permute nothing, do.
 _BOXES, _BOXED_FROM, _SHORT_RUN = 5, 1 << 17, 64
-# Transposes go by tiles where these are full: the model takes such tiles for slower than they
-# were measured. The part that is full, of the smallest tiles; of rows that begin anywhere, of the
-# only tiles that there are.
+# The part of tiles that is full, from which transposes go by tiles alone: the model takes full
+# tiles for slower than they were measured.
 _FULL = 0.7
 
 # Elements from which rows of a square matrix should begin at lines, not only at sectors
@@ -253,11 +252,7 @@ def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
     if j == 0:
         return abs(first.src) == first.dst == 1 and (len(modes) > 2
                                                      or first.extent * copy.item <= _SHORT_RUN)
-    if isinstance(config, TransposeConfig) and config.cut:
-        full = elements / (tiles.blocks * prod(config.tile))
-    else:
-        side = 64 if copy.item <= _WORD else 32
-        full = prod(n / (-(-n // side) * side) for n in (first.extent, last.extent))
+    full = elements / (tiles.blocks * prod(config.tile))
     return last.src != 0 and not (full >= _FULL and last.src == 1)
 
 

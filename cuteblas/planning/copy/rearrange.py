@@ -22,6 +22,8 @@ __all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "resident_blocks
 _RUN_BYTES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
 _BOX_BYTES = 4096, 8192, 16384                     # up to which boxes grow, once they have these
 _MOST_BYTES = _BOX_BYTES[-1]                       # of a box
+_ONE_RUN = 38000                    # bytes of one that is one run of the source, from rows of
+_BANK_GROUP = 16                    # bytes on, of which they are no multiples
 _MOST_SHARED = 49152                                 # bytes that it may take in shared memory
 _SECTOR, _WARP, _BANKS, _WORD = 32, 32, 32, 4
 _THREADS, _MANY = (256, 512), 32  # of a block, and of one whose threads would move more words than
@@ -177,7 +179,17 @@ def _candidates(permuted: Permuted) -> set[Ints]:
                 found |= {extents, *(_grown(permuted, extents, size) for size in _BOX_BYTES)}
     if not found:
         found.add(_grown(permuted, (1,) * len(permuted.modes), _BOX_BYTES[0]))
-    return {extents for extents in found if prod(extents) * item <= _MOST_BYTES}
+    larger = {_grown(permuted, extents, _ONE_RUN) for extents in found}
+    return {extents for extents in found | larger
+            if prod(extents) * item <= _MOST_BYTES or _may_be_larger(permuted, extents)}
+
+
+def _may_be_larger(permuted: Permuted, extents: Ints) -> bool:
+    """Whether a box is one run of short rows of the source, whose columns meet few banks twice."""
+    run = permuted.run(0, extents)
+    row = prod(extents[q] for q in run[:-1]) * permuted.item
+    return permuted.item < _WORD and len(run) == sum(n > 1 for n in extents) == 2 \
+        and row >= _BANK_GROUP and row % _BANK_GROUP > 0
 
 
 def _reaching(permuted: Permuted, side: int) -> set[Ints]:

@@ -26,7 +26,6 @@ from ...kernels.modular.survey import (
     RECORD,
     ROWS,
     STATE_BYTES,
-    WEIGHTS,
     WORD,
     SurveyConfig,
     SurveyOperand,
@@ -103,7 +102,6 @@ def why_not_residues(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 _FRONT = place("workspace")
-_STATE = {"words": _FRONT, "numbers": _FRONT}          # of a product
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def _survey(operands: tuple[_Surveyed, _Surveyed], records: Argument) -> Iterato
                  of_sides({**x.side.reading, **x.partial_sums} for x in operands))
     yield launch(choice, wide, a.row_blocks + b.row_blocks,
                  {"blocks_A": a.row_blocks, "length": k, "R": records, "status": place(VERDICT),
-                  "least": _LEAST_COSINE * parts_of(element), **_STATE},
+                  "least": _LEAST_COSINE * parts_of(element), "words": _FRONT},
                  of_sides({**x.known(), **x.partial_sums, "rows_": x.side.all_rows,
                            "parts_": x.parts} for x in operands))
 
@@ -240,7 +238,7 @@ def _residues(p: GemmProblem, matrix: int, rows: Iterable[_Rows]) -> Launch:
         blocks.append(operand.blocks(side.rows, pitch) * prod(side.extents))
         spans += side.span, _planes(p) * side.all_rows * pitch
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
-    return launch(residues, config, sum(blocks), of_sides(values, "01"), _STATE,
+    return launch(residues, config, sum(blocks), of_sides(values, "01"), words=_FRONT,
                   pitch=pitch // WORD, blocks_0=blocks[0])
 
 
@@ -281,7 +279,7 @@ def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surve
     exponents: Any = {f"E{name}": View(x.known(matrix, row)["E"], (1,), x.side.row_strides)
                  for name, x, row in zip("AB", operands, rows, strict=True)}
     return bind(restore, config, p, tiles_of_c(p, config.tile, True), pitch=across // WORD,
-                R=memory.c, weights=place("workspace", WEIGHTS), **exponents | _STATE)
+                R=memory.c, words=_FRONT, **exponents)
 
 
 def _work(p: GemmProblem, device: DeviceInfo) -> Work:

@@ -12,8 +12,7 @@ from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...codegen.tma import TmaBox
 from ...kernels.common import parts_of
-from ...kernels.split.condition import RECORD
-from ...kernels.split.planes import UNROLL, SplitFormat, SplitOperand
+from ...kernels.split.planes import RECORD, UNROLL, SplitFormat, SplitOperand
 from ..operands import VECTOR_BYTES, Side, compact, mapped, power_of_two, row_pitch, sides
 from ..plan import Argument, Workspace
 from ..problem import DeviceInfo, GemmProblem, Ints
@@ -96,8 +95,8 @@ def readings_of(p: GemmProblem, device: DeviceInfo) -> Readings:
     # shared memory: what does not fit is read again. With rows across K, the other operand uses it
     # too.
     most = device.shared_bytes_per_block
-    operands = [SplitOperand(side.access, (1, 1), VECTOR_BYTES // side.operand.item, len(side.modes),
-                             side.operand.dtype, doubled)
+    operands = [SplitOperand(side.access, side.operand.dtype, len(side.modes),
+                             run=VECTOR_BYTES // side.operand.item, doubled=doubled)
                 for side, doubled in zip(sides(p), (False, parts_of(p.a.dtype) == 2), strict=True)]
     along = all(x.k_major for x in operands)
     for threads, resident in _ALONG if along else _ACROSS:
