@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
@@ -14,6 +14,7 @@ from .._dtypes import element_of
 from ..engines.dispatch import ByName, Func
 from ..engines.exact import WITHOUT_BLAS, least_products, product_of
 from ..engines.memory import Ints, Memory, shadow, without_imaginary_part
+from ..engines.replay.recording import store
 from .expressions import Expression
 from .gufunc import resolve_product
 from .subscripts import whole_path
@@ -25,8 +26,7 @@ _RATES = {"b": (0.1, 1.7, 2.0, 4.0), "i": (0.9, 0.45, 1.2, 3.0), "f": (0.8, 0.3,
           "c": (1.0, 1.1, 2.3, 4.0), "e": (3.0, 4.5, 9.0, 13.0)}
 _MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
 
-_MOST_PROGRAMS = 4096
-_exact_programs: dict[Hashable, Func] = {}
+_exact_programs: dict[Any, Func] = {}
 
 
 def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
@@ -90,7 +90,7 @@ def program(settled: Expression, operands: Sequence[Memory], out: Memory | None 
     return run, _CALL + cast + sum(_STEP + step.expected_ns for _positions, step in steps)
 
 
-def contract_by_blas(key: Hashable, settle: Callable[..., Expression | None] | None, a: np.ndarray,
+def contract_by_blas(key: Any, settle: Callable[..., Expression | None] | None, a: np.ndarray,
                      b: np.ndarray, out: np.ndarray | None, arguments: ByName) -> Any:
     """A contraction of integers, bool or float16 as products of matrices; ``None`` where NumPy's
     loop is quicker, or refuses. ``key`` begins with the function's name."""
@@ -98,10 +98,8 @@ def contract_by_blas(key: Hashable, settle: Callable[..., Expression | None] | N
             or not (out is None or out.flags.carray):
         return None
     if (run := _exact_programs.get(key)) is None:
-        run = _exact_program(key[0], settle, a, b, arguments)     # type: ignore[index]
-        if len(_exact_programs) >= _MOST_PROGRAMS:
-            _exact_programs.clear()
-        _exact_programs[key] = run
+        run = _exact_program(key[0], settle, a, b, arguments)
+        store(_exact_programs, key, run)
     result = run(a, b)
     if out is None or result is None:
         return result

@@ -34,12 +34,12 @@ class RowOperand:
 
     @property
     def k_major(self) -> bool:
-        """Whether it is read, and what becomes of it is written, along K."""
+        """A pass reads and writes along K, unless the operand is contiguous along rows alone."""
         return self.x.unit != 0
 
     def declared(self, k: KernelBuilder, side: str, *others: TensorParam
                  ) -> tuple[DynamicPair, tuple[GlobalTensor, ...]]:
-        """Its extents, it and other tensors as parameters that are named after a side."""
+        """Declare the extents, the operand and other tensors, all named after a side."""
         tensors = k.tensors(operand(f"X{side}", "mk", self.element, self.x), *others, modes="mk",
                             batch=self.batch_modes, suffix=side)
         return (k.extent(f"m{side}"), k.extent(f"k{side}")), tensors

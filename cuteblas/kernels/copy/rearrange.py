@@ -255,57 +255,47 @@ class _Side:
 
     def words(self, shared: Tensor) -> list[_Word]:
         """This thread's words, counted from a run's start or the ``grain`` before it."""
-        return list(self._words_anywhere(shared) if self.side.grain else self._words_in_place(shared))
-
-    def _words_in_place(self, shared: Tensor) -> Iterator[_Word]:
-        k, side, name = self._k, self.side, self.name
-        indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
-        firsts = [k.let(f"{name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
-        offsets = [self._shared_offsets(index, f"{name}_place_{c}")
-                   for c, index in enumerate(indices)]
-        for row in self.rows():
-            for first, own in zip(firsts, offsets, strict=True):
-                yield _Word(self.pointer[row.in_memory + first].run(side.word),
-                            tuple(shared(offset + row.in_shared) for offset in own),
-                            all_of(row.exists, first > -1, first < self.length))
-
-    def _words_anywhere(self, shared: Tensor) -> Iterator[_Word]:
-        k, side, name, word = self._k, self.side, self.name, self.side.word
+        k, side, name, word, found = self._k, self.side, self.name, self.side.word, list[_Word]()
         for r, row in enumerate(self.rows()):
-            start = k.let(f"{name}_at_{r}", self.lane * word - self.early(row.in_memory, str(r)))
-            line = self.line(row, str(r)) if side.covering else None
-            for c in range(self.words_of_lane):
-                first, index = start + c * side.lanes * word, self.lane + c * side.lanes
-                own = (index,) if self.piece else self._places(first, f"{name}_place_{r}_{c}")
-                yield _Word(line(c).run() if line else self.pointer[row.in_memory + first].run(),
-                            tuple(shared(offset + row.in_shared) for offset in own),
-                            all_of(row.exists, first > -1, first + (word - 1) < self.length))
+            if side.grain or r == 0:              # of runs that begin alike, the words do
+                at = f"{r}_" if side.grain else ""
+                early = self.early(row.in_memory, str(r)) if side.grain else 0
+                start = k.let(f"{name}_at_{r}", self.lane * word - early)
+                firsts = [start + c * side.lanes * word for c in range(self.words_of_lane)]
+                places = [(self.lane + c * side.lanes,) if self.piece
+                          else self._places(first, f"{name}_place_{at}{c}")
+                          for c, first in enumerate(firsts)]
+            line = self._line(row, str(r)) if side.covering else None
+            for c, (first, own) in enumerate(zip(firsts, places, strict=True)):
+                element = self.pointer[row.in_memory + first]
+                last = first + (word - 1 if side.covering else 0)
+                found.append(_Word(line(c).run() if line else element.run(word),
+                                   tuple(shared(place + row.in_shared) for place in own),
+                                   all_of(row.exists, first > -1, last < self.length)))
+        return found
 
     def _places(self, first: IntLike, name: str) -> Coord:
         """The elements in shared memory of a word that begins so far from the run's first."""
-        k, word = self._k, self.side.word
-        if len(self._extents) == 1:
-            place = k.let(name, self.in_run(first))
-            return tuple(place + self.in_run(e) for e in range(word))
-        within = minimum(first, self._longest - word) if word > 1 else first
-        place = k.let(f"{name}_from", maximum(within, 0))
-        return tuple(k.let(f"{name}_{e}", self.in_run(place + e)) for e in range(word))
+        k, side, word = self._k, self.side, self.side.word
+        (n, *extents), (step, *strides) = _flat(self.in_run.shape), _flat(self.in_run.stride)
+        if n % word == 0 and not side.grain:                # a word does not leave the first mode
+            words = Layout((n // word, *extents), (step * word, *strides))
+            place = k.let(name, words(first // word))
+            return tuple(place + e * step for e in range(word))
+        if not extents:
+            place = k.let(name, first * step)
+            return tuple(place + e * step for e in range(word))
+        if side.grain:
+            within = minimum(first, self._longest - word) if word > 1 else first
+            first = k.let(f"{name}_from", maximum(within, 0))
+        return tuple(k.let(f"{name}_{e}", self.in_run(first + e)) for e in range(word))
 
-    def line(self, row: _Row, name: str) -> Tensor:
-        """The words of memory of a run, from where threads begin."""
+    def _line(self, row: _Row, name: str) -> Tensor:
+        """This thread's words of memory in a run."""
         lines, side = self.lines, self.side
         run = lines.run(lines.place(self.pointer[row.in_memory]), whole=side.grain // _WORD)
         mine = Tensor(run.engine + self.lane, Layout(self.words_of_lane, side.lanes))
         return self._k.pin(f"{self.name}_line_{name}", mine, settled=True)
-
-    def _shared_offsets(self, index: IntLike, name: str) -> Coord:
-        """The elements of a word in shared memory, counted from the run's first."""
-        k, word = self._k, self.side.word
-        (first, *extents), (step, *strides) = _flat(self.in_run.shape), _flat(self.in_run.stride)
-        if first % word == 0:
-            offset = k.let(name, Layout((first // word, *extents), (step * word, *strides))(index))
-            return tuple(offset + e * step for e in range(word))
-        return tuple(k.let(f"{name}_{e}", self.in_run(index * word + e)) for e in range(word))
 
 
 def _flat(x: Any) -> tuple[Any, ...]:

@@ -133,10 +133,8 @@ class SplitOperand(RowOperand):
             raise CodegenError(f"a run must consist of whole vectors, got {self}")
         if self.exchanged and prod(self.threads) % WARP:
             raise CodegenError(f"threads that exchange elements must form whole warps, got {self}")
-        if self.cluster > 1 and self.tile[0] * self.sharing.warps > prod(self.threads):
-            raise CodegenError(
-                f"blocks of a cluster need a thread for each warp and row of a tile, got {self}"
-            )
+        if self.tile[0] > WARP:
+            raise CodegenError(f"rows of a block have a lane of one warp each, got {self}")
         if self.element not in ("float32", "complex64") or (self.parts == 1 and (self.doubled or self.x.conj)):
             raise CodegenError(
                 f"only float32 and complex64 are split, and only complex64 is doubled or conjugated, got {self}"

@@ -252,8 +252,8 @@ def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
     if j == 0:
         return abs(first.src) == first.dst == 1 and (len(modes) > 2
                                                      or first.extent * copy.item <= _SHORT_RUN)
-    full = elements / (tiles.blocks * prod(config.tile))
-    return last.src != 0 and not (full >= _FULL and last.src == 1)
+    return last.src != 0 and not (isinstance(config, TransposeConfig)
+                                  and elements >= _FULL * tiles.blocks * prod(config.tile))
 
 
 def _boxes(copy: _Copy) -> list[CopyKernel]:
