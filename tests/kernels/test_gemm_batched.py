@@ -104,6 +104,17 @@ def test_gaps_between_matrices(engine, gap):
     run(engine, *operands)
 
 
+@pytest.mark.parametrize("flip", [(True, False, False), (True, True, False), (True, True, True)])
+def test_a_block_of_one_matrix_walks_backwards(engine, flip):
+    """A mode of one matrix is left out of the order of memory, whatever its stride is."""
+    rng = np.random.default_rng(4)
+    a, b = random(rng, (9, 8, 4), "float32"), random(rng, (9, 4, 12), "float32")
+    for c_flip in (None, flip):
+        plan = multiply(engine, plan_batched, a, b, a_place={"flip": flip}, b_place={"flip": flip},
+                        c_place={"flip": c_flip} if c_flip else {})
+        assert plan.config.tile.matrices == 1
+
+
 @pytest.mark.parametrize("shapes", [((1, 1), (3, 7)), ((3, 7), (1, 1)), ((3, 1), (1, 7)),
                                     ((3, 7), (1, 7)), ((3, 1), (3, 7)), ((2, 3, 5), (2, 1, 5))],
                          ids=str)
