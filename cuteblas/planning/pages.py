@@ -142,9 +142,12 @@ def owners(plan: Plan) -> Owners | None:
     for i in range(size(mma.tv_c)):
         owner[mma.tv_c(i)] = i % threads
     grid = owner.reshape(columns, rows).T
-    first = next(argument.role for launch in plan.launches for argument in launch.arguments
-                 if argument.role in ("a", "b"))
-    if first == "b":                                                 # computed as C^T: show C
+    read = [(param.name[-1].lower(), argument.role) for launch in plan.launches
+            for param, argument in zip(launch.kernel.params, launch.arguments, strict=True)
+            if argument.role in ("a", "b")]
+    # where both operands are packed, copies come in the order of the kernel's
+    operand, role = next((pair for pair in read if pair[0] in "ab"), ("a", read[0][1]))
+    if operand != role:                                              # computed as C^T: show C
         grid, extents = grid.T, extents[::-1]
     # the largest blocks, all of one size, that each have one owner
     height, width = (gcd(n, *(1 + np.flatnonzero(np.diff(grid, axis=axis).any(1 - axis))))

@@ -391,13 +391,14 @@ def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
 @pytest.mark.parametrize("shape", [(n, 10**6 + 1)[::step] for n in (3, 9, 20)
                                    for step in (1, -1)], ids=str)
 def test_transposes_of_short_rows(item, shape, tmp_path):
-    """Five blocks of 256 threads at least, without spills."""
+    """Five blocks of 256 threads at least, or three of 512, without spills."""
     rows, columns = shape
     plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), item), H200)
     assert isinstance(plan.config, RearrangeConfig)
     kernel = plan.launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
-    assert stack == 0 and registers * kernel.threads * 5 <= 65536, kernel.name
+    blocks = 5 if kernel.threads == 256 else 3
+    assert stack == 0 and registers * kernel.threads * blocks <= 65536, kernel.name
 
 
 @pytest.mark.parametrize("shape, axes", [

@@ -265,7 +265,7 @@ class _Side:
                 places = [(self.lane + c * side.lanes,) if self.piece
                           else self._places(first, f"{name}_place_{at}{c}")
                           for c, first in enumerate(firsts)]
-            line = self._line(row, str(r)) if side.covering else None
+            line = self._words_of(row, str(r)) if side.covering else None
             for c, (first, own) in enumerate(zip(firsts, places, strict=True)):
                 element = self.pointer[row.in_memory + first]
                 last = first + (word - 1 if side.covering else 0)
@@ -290,7 +290,7 @@ class _Side:
             first = k.let(f"{name}_from", maximum(within, 0))
         return tuple(k.let(f"{name}_{e}", self.in_run(first + e)) for e in range(word))
 
-    def _line(self, row: _Row, name: str) -> Tensor:
+    def _words_of(self, row: _Row, name: str) -> Tensor:
         """This thread's words of memory in a run."""
         lines, side = self.lines, self.side
         run = lines.run(lines.place(self.pointer[row.in_memory]), whole=side.grain // _WORD)
