@@ -333,7 +333,8 @@ def _simplified(name: str, x: Node, y: Node | None = None) -> Node | None:
     """What an operation is without being computed, bit for bit, as x * 1, x / 1 and x - 0."""
     kind = element(x.dtype).kind
     if name == "positive" or (name == "conj" and kind != "c") \
-            or (name in ("floor", "ceil") and kind in "biu") or (name == "absolute" and kind in "bu"):
+            or (name in ("floor", "ceil") and kind in "biu") \
+            or (name == "absolute" and kind in ("b", "u")):
         return x
     if name == "isnan" and kind in "biu":
         return constant(False, np.dtype(bool))
