@@ -178,7 +178,7 @@ BY_BLAS = OF_MATRICES | {"linalg.tensordot", "tensordot"}
 
 def product_of(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None,
                counts: bool = False) -> np.ndarray:
-    """``numpy.matmul``, by BLAS where that is quicker; ``counts``: nobody else counts NumPy's."""
+    """``numpy.matmul``, by BLAS where that is quicker; ``counts`` a product by NumPy, too."""
     if x1.dtype.char in WITHOUT_BLAS and (result := matmul(function, x1, x2, out)) is not None:
         return result
     if counts:

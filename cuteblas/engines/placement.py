@@ -1,8 +1,8 @@
 """Where a call on NumPy arrays runs, on this CPU or on the GPU, by expected times.
 
 Imports, CUDA's start, planning and compilation are jobs of other threads while calls stay on the
-host; a call waits for one if the GPU saves more. CUDA starts when the GPU would have saved
-:data:`_GAIN`. Times of longer calls correct what is expected of others.
+host; a call waits for one that takes less time than the GPU would have saved calls so far. CUDA
+starts when that is :data:`_GAIN`. Times of longer calls correct what is expected of others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
 
 _FASTER = "NumPy is expected to be faster"
-_UNREADY = ("CUDA is not started yet", "CUDA is being started", "its kernels are being compiled")
+_NOT_STARTED, _STARTS, _COMPILES = _UNREADY = (
+    "CUDA is not started yet", "CUDA is being started", "its kernels are being compiled"
+)
 _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA starts: the start costs idle processors."""
 
@@ -406,15 +408,15 @@ def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ())
     if gain <= 0:
         if work.products:
             _wish(work, here, arrays)
-        return _FASTER if _started else _UNREADY[0]
+        return _FASTER if _started else _NOT_STARTED
     if not _started and not _starts(gain):
-        return _UNREADY[0]
+        return _NOT_STARTED
     if _starting is not None and not _ended(_starting, kind, gain, _missed[None]):
-        return _UNREADY[1]
+        return _STARTS
     if not _started:
         return "there is no GPU"
     if kind in _compiling and not _ended(_compiling[kind], kind, gain, _missed[kind]):
-        return _UNREADY[2]
+        return _COMPILES
     return None
 
 
@@ -538,7 +540,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     if why in _UNREADY:
         here, there = work.seconds()
         # the first product of a BLAS takes longer than others, and CUDA's start slows all of them
-        _miss(kind, max((here if why == _UNREADY[0] else seconds) - there, 0.0))
+        _miss(kind, max((here if why == _NOT_STARTED else seconds) - there, 0.0))
     if work.products:
         _busy = perf_counter() + _spin()
         if why == _FASTER:

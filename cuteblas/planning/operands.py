@@ -166,7 +166,7 @@ def span(modes: Iterable[Pair]) -> int:
 
 
 def operand_span(operand: Operand, extents: Pair, batch: Ints) -> int:
-    """Largest distance between elements, of nested modes also of what copies ahead ask for."""
+    """The largest distance between elements, or to those that copies of nested modes ask for."""
     ahead = sum(-(-_AHEAD * outer[-1][0] // n) * abs(outer[-1][1])
                 for n, outer in zip(extents, operand.outer, strict=True) if outer)
     return span(operand.tensor("", (*extents, *batch)).modes) + ahead

@@ -81,8 +81,8 @@ UNBOUNDED = 2.0**127
 """What rows of zeros offer: more than any row needs."""
 
 RECORD = Record((Field("need", "max", 0.0), Field("offer", "min", UNBOUNDED)))
-"""What a block, or a cluster that shares rows, leaves of them. *need*: the most that a row needs
-of the other operand's, ``z + 3t`` for ``z`` zeros and ``t`` elements too small for fp16x3, 0
+"""What a block, or a cluster that shares rows, records of its rows. *need*: the most that a row
+needs of the other operand's, ``z + 3t`` for ``z`` zeros and ``t`` elements too small for fp16x3, 0
 without these; infinity for an infinity, a NaN or elements too small for bf16x6. *offer*: the least
 lower bound of a row's sum of magnitudes over its largest; :data:`UNBOUNDED` for zeros."""
 
@@ -405,8 +405,8 @@ def _split(k: KernelBuilder, both: SplitConfig, side: str, block: IntLike,
         writable = existing(k, "tXcP", partial(mine, spread=spread), whole)
         narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
         with strip.steps(again=True) as step:
-            # Few rows are so small that it takes two factors. Neither rounds: what is between
-            # is no larger than the result.
+            # Few rows are so small that it takes two factors. Neither rounds: the product
+            # between them is at most as large as the result.
             with k.when(far), k.loops((vi * vj, 1, UNROLL)) as (v, i, j):
                 x = read(v, i, j)
                 for number in numbers_of(x, config.element):
