@@ -228,9 +228,9 @@ class _Operand:
 
     def part_of(self, tensor: Tensor, joined: int = 0) -> Tensor:
         """This part of a tensor (row, column, matrix) in memory, as (width, vector)."""
-        # a flat coordinate does not reach other matrices past a mode of one
-        one = self.side.even and self.side.box[MATRICES] == 1
-        if self.side.inside or joined == len(self.side.order) or one:
+        if self.side.box[MATRICES] == 1:
+            return self.vectors_of(append(tensor[..., self._first], 3), joined)
+        if self.side.inside or joined == len(self.side.order):
             here = domain_offset((0, 0, self._first), tensor)
             return self.vectors_of(local_tile(here, self.side.box, (0, 0, 0)), joined)
         first = self._first * (self.side.matrix // self.side.width)
