@@ -341,4 +341,4 @@ def test_what_it_refuses():
                      H200)
     config = plan_batched(p, H200).config
     with pytest.raises(CodegenError, match="does not divide"):
-        gemm_batched(replace(config, tile=BatchedTile(64, 32)))
+        gemm_batched(replace(config, tile=BatchedTile(64, step=7)))
