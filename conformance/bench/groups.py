@@ -20,7 +20,6 @@ from cuteblas import blas, epilogues, runtime
 from cuteblas.array import asarray
 from cuteblas.blas.types import dtype_named
 from cuteblas.cli import bench
-from cuteblas.cli.arrays import random_array
 from cuteblas.cli.bench import (
     COPY_DTYPES,
     ORDERS,
@@ -32,7 +31,7 @@ from cuteblas.cli.bench import (
     operands,
     product_cases,
 )
-from cuteblas.cli.machines import medians
+from cuteblas.cli.machines import medians, random_array
 from cuteblas.cli.problems import Permutation
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from cuteblas import runtime
-from cuteblas.cli.arrays import random_array
 from cuteblas.cli.bench import Row, Selection, multiplied
 from cuteblas.cli.calibrate import Workers
 from cuteblas.cli.explain import operand
-from cuteblas.cli.machines import Gpu
+from cuteblas.cli.machines import Gpu, random_array
 from cuteblas.engines.memory import Memory
 from cuteblas.engines.settings import limited
 from cuteblas.functions import explain
