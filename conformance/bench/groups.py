@@ -33,6 +33,7 @@ from cuteblas.cli.bench import (
 )
 from cuteblas.cli.machines import medians, random_array
 from cuteblas.cli.problems import Permutation
+from cuteblas.codegen.architectures import target_architecture
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine
@@ -54,7 +55,6 @@ from cuteblas.functions import (
 from cuteblas.planning import Operand, Plan, ReductionProblem, plan_reduction
 from cuteblas.planning.floors import compulsory_bytes
 from cuteblas.planning.variants import CHOSEN, variants
-from cuteblas.runtime.architectures import target_architecture
 
 from .products import random_products, timed_products
 from .samples import random_permutations

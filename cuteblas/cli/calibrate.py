@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import runtime
+from ..codegen.architectures import target_architecture
 from ..functions import ascontiguousarray, backend, matmul
 from ..planning.cost import Costs, hosts, written
 from ..planning.cost.fit import Measured, Regret, fit, regrets
@@ -39,7 +40,6 @@ from ..planning.gemm.contraction import alternatives
 from ..planning.gemm.dispatch import gemm_choice
 from ..planning.plan import Alternative, Plan
 from ..planning.problem import CopyProblem, DeviceInfo
-from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
 from ..runtime.ring import processors
 from .command import CommandError, Parser, command_line, positive, print_about, refuse_unwritable

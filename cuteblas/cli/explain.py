@@ -190,7 +190,8 @@ def _bank_picture(layout: Any, nbytes: int, paint: Paint) -> list[str]:
                            for bank in banks)
             tables[-1].append(line + " " * (width - len(heading)))
     tables[0][:2] = [" " * len(tables[0][2])] * 2
-    return [f"a tile of {size(layout, 1 - across)}x{size(layout, across)} elements of {nbytes} bytes in shared memory: "
-            "the bank of element (i, j)",
+    extents = f"{size(layout, 1 - across)}x{size(layout, across)}"
+    return [f"a tile of {extents} elements of {nbytes} bytes in shared memory: the bank of element "
+            "(i, j)",
             *side_by_side(tables),
             "  lanes that access a row or a column and meet in one bank wait for each other"]

@@ -1,4 +1,4 @@
-"""What commands measure on: NumPy on this CPU, CuPy on the current GPU, arrays of random elements."""
+"""What commands measure on: NumPy on this CPU, CuPy on the current GPU, random arrays."""
 
 from __future__ import annotations
 
