@@ -15,9 +15,9 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 3700, "array": 21170, "blas": 17070, "cli": 21570, "codegen": 30470, "dask": 7080,
+    ".": 3700, "array": 21180, "blas": 17070, "cli": 21570, "codegen": 30470, "dask": 7080,
     "emulator": 4880, "engines": 45500, "functions": 61230, "kernels": 66320, "layout": 33140,
-    "planning": 77940, "runtime": 14870, "tutorial": 4840,
+    "planning": 77940, "runtime": 14730, "tutorial": 4840,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 279, 7, 674
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
