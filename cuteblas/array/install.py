@@ -17,8 +17,6 @@ from .._forks import surviving
 from ..engines.placement import start_soon
 from ..engines.settings import answered_libraries
 
-__all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environment", "uninstall"]
-
 _VARIABLE = "CUTEBLAS_INSTALL"
 
 _lock = surviving(RLock())
