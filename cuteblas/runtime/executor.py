@@ -10,9 +10,8 @@ from ..codegen.architectures import capabilities
 from .arguments import ArgumentBlock, tensor_map_encoder
 from .devices import device_info, is_captured
 from .errors import DriverError, require
-from .graphs import Call, LaunchGraph, graph_of
+from .graphs import Call, LaunchGraph, OverlappingLaunch, graph_of
 from .loading import load_all
-from .overlap import OverlappingLaunch
 
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel

@@ -14,7 +14,7 @@ from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200
 from cuteblas.runtime import DriverError, Executor, executor, loading, warmup
 from cuteblas.runtime.executor import _launched_on, check_launch
-from cuteblas.runtime.overlap import LaunchError
+from cuteblas.runtime.graphs import LaunchError
 from tests.runtime.samples import (
     CLUSTER_RANK,
     COPY,
