@@ -29,7 +29,7 @@ from .algorithms import (
 )
 from .copy import check_out, checked_order, why_not_words
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import COPY, UFUNC, NumpyCall, Resolved, reason_of, resolve, resolve_matmul
+from .routing import COPY, UFUNC, NumpyCall, Resolved, reason_of, resolve, settle_call
 from .signatures import Card, EpilogueLike, Order, Precision
 
 if TYPE_CHECKING:
@@ -223,10 +223,10 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
         return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}",
                            f"NumPy: {reason_of(resolved)}")
     if not resolved.engine.on_host:
-        resolve_matmul(asked)
+        settle_call(asked, resolve_product)
     (first, second), target = resolved.memories, resolved.out_memory
     planned, runs_on = _place(
-        resolved, card, lambda: resolved.work(resolve_product(first, second, target, arguments)),
+        resolved, card, lambda: resolved.work(resolve_product(first, second, target, **arguments)),
         lambda: None if arguments else words_for(*resolved.arrays))
     return explain_product_of(first, second, target, planned, runs_on, algorithm, arguments)
 
@@ -285,7 +285,7 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     from .gemm import GemmArguments
     from .staging import arrays_at, run_product
 
-    product = resolve_product(x1, x2, out, arguments)
+    product = resolve_product(x1, x2, out, **arguments)
     call = f"{'blas.gemm' if element else 'matmul'}: {_described(x1, x2, out or product, element)}"
     if not has_kernels(product.dtype):
         refuse_variant(algorithm.variant, f"there are no kernels for {product.dtype}")

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.stride_tricks import as_strided
 
-from ..engines.dispatch import NOTHING, ByName
+from ..engines.dispatch import ByName
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from .expressions import Expression, Term, letter
 from .signatures import Casting, Order
@@ -51,8 +51,8 @@ class MatmulArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Product(Expression):
-    """A product of matrices or vectors that NumPy accepts. Its indices are "m", "k" and "n", as far
-    as operands have them, and those of the batch; ``dtype`` is that of the loop."""
+    """A ``matmul`` that NumPy accepts. Its indices are "m", "k" and "n", as far as operands have
+    them, and those of the batch; ``dtype`` is that of the loop."""
 
     @property
     def products(self) -> int:
@@ -99,8 +99,9 @@ _LARGE = 1 << 24                        # elements
 
 
 def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
-                    arguments: ByName = NOTHING, ufunc: Any = np.matmul) -> Product:
-    """The product of NumPy's ``matmul``, ``vecdot``, ``matvec`` or ``vecmat``."""
+                    ufunc: Any = np.matmul, **arguments: Any) -> Any:
+    """The :class:`Product` of NumPy's ``matmul``, the expression of ``vecdot``, ``matvec`` or
+    ``vecmat``."""
     dtype = _resolve_dtype(x1, x2, out, arguments, ufunc)
     _check_shapes(x1, x2, out, arguments, ufunc)
 
@@ -130,7 +131,8 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
         if out is None else out.strides
     terms = (Term(axes(len(x1.shape), first), ufunc.__name__ in _CONJUGATING),
              Term(axes(len(x2.shape), second)))
-    return Product(terms, result, extents, dtype, shape, strides)
+    return (Product if ufunc is np.matmul else Expression)(terms, result, extents, dtype, shape,
+                                                           strides)
 
 
 def single_out(out: Any) -> Any:

@@ -112,9 +112,9 @@ def contract_by_blas(key: Any, settle: Callable[..., Expression | None] | None, 
 def _exact_program(function: str, settle: Callable[..., Expression | None] | None, a: np.ndarray,
                    b: np.ndarray, arguments: ByName) -> Func:
     settle = settle or partial(resolve_product, ufunc=getattr(np, function))
-    memories = [Memory(x.shape, x.strides, x.dtype) for x in (a, b)]
+    memories = first, second = [Memory(x.shape, x.strides, x.dtype) for x in (a, b)]
     with suppress(TypeError, ValueError):               # NumPy's to refuse
-        settled = settle(*memories, None, **arguments)
+        settled = settle(first, second, None, **arguments)
         if settled and settled.dtype.char in WITHOUT_BLAS \
                 and settled.products >= max(least_products(a, b), 2 * prod(settled.shape)):
             return program(settled, memories, None, partial(product_of, function, counts=True))[0]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
-from ..engines.memory import Memory
 from .algorithms import AS_PLANNED
-from .expressions import Expression
 from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import answer, at_once
 from .signatures import typed_product
@@ -152,8 +151,5 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
 
 def answer_gufunc(function: str, ufunc: Any, x1: Any, x2: Any, out: Any = None, *,
                   numpys: Any = None, **arguments: Any) -> Any:
-    def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
-        return resolve_product(a, b, result, named, ufunc)
-
-    return answer(function, numpys or ufunc, settle, AS_PLANNED, x1, x2, out=single_out(out),
-                  **arguments)
+    return answer(function, numpys or ufunc, partial(resolve_product, ufunc=ufunc), AS_PLANNED, x1,
+                  x2, out=single_out(out), **arguments)
