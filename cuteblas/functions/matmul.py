@@ -181,8 +181,8 @@ def _note(call: NumpyCall, resolved: Resolved, product: Product, work: Work) -> 
     a, b = resolved.arrays
     if len(staying) < _MOST_KNOWN and work.never_moves():
         staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
-    if not call.arguments and call.algorithm == AS_PLANNED and a.dtype.isnative and b.dtype.isnative \
-            and not np.may_share_memory(a, b):
+    if not call.arguments and call.algorithm == AS_PLANNED \
+            and a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
         new = product if resolved.out is None else resolve_product(*resolved.memories)
         store(_known, (a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char),
               (new, work))
