@@ -23,8 +23,6 @@ import numpy as np
 from .._forks import forget_in_children, surviving
 from ..engines.counters import tally
 
-__all__ = ["MESSAGE_BYTES", "Memory", "Offers", "fetch", "offers", "possible"]
-
 MESSAGE_BYTES = 1 << 16
 """Length of an offer: workers read such messages in a separate thread, which may wait."""
 _TOKEN_BYTES = 16

@@ -11,10 +11,9 @@ import numpy as np
 
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
-from ..engines.dispatch import NOTHING, kind_of, own_call
+from ..engines.dispatch import NOTHING, kind_of, own_call, replays
 from ..engines.memory import Memory, new_memory, overlaps_itself
 from ..engines.placement import copy_work, offload, stays
-from ..engines.replay.registry import replays
 from ..engines.reuse import empty_array
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
@@ -100,10 +99,10 @@ def _copied(call: NumpyCall, order: Any, recorded: tuple[Any, Any, Any] | None =
     if isinstance(resolved, str):
         return delegate(call, resolved)
     (a,), (memory,) = resolved.arrays, resolved.memories
-    function, out, variant, given = call.function, call.out, call.algorithm.variant, call.operands[0]
+    function, out, variant = call.function, call.out, call.algorithm.variant
     reason, dtype = why_not_words(memory.dtype), call.arguments.get("dtype")
-    if call.arguments.get("subok") and kind_of(given) in ("subclass", "foreign"):
-        reason = f"subok=True keeps the subclass {type(given).__name__}"
+    if call.arguments.get("subok") and kind_of(call.operands[0]) in ("subclass", "foreign"):
+        reason = f"subok=True keeps the subclass {type(call.operands[0]).__name__}"
     elif dtype is not None and (target := np.dtype(dtype)) != memory.dtype:
         reason = reason or f"changes {memory.dtype} to {target}"
     if reason is not None:
@@ -115,8 +114,8 @@ def _copied(call: NumpyCall, order: Any, recorded: tuple[Any, Any, Any] | None =
         _ITSELF[function]()
         return call.numpys(a) if resolved.engine.on_host else a if a.ndim else a.reshape(1)
     if resolved.engine.moves:
-        new = empty_array(a.shape, a.dtype, new_memory(memory, order).strides) if out is None else out
-        return _offloaded(call, a, new)
+        return _offloaded(call, a, out if out is not None else empty_array(
+            a.shape, a.dtype, new_memory(memory, order).strides))
     with resolved.running(function) as (run, (a,)):
         if out is None:
             new = run.new_like(a, order, variant)

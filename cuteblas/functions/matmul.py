@@ -8,12 +8,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import ByName, Func, fast_paths, own_call
+from ..engines.dispatch import ByName, Func, fast_paths, own_call, replays
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, staying, stays
 from ..engines.replay.recording import store
-from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend
 from .algorithms import (
     AS_PLANNED,

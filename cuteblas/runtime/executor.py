@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codegen.architectures import capabilities
-from .arguments import ArgumentBlock
+from .arguments import ArgumentBlock, tensor_map_encoder
 from .devices import device_info, is_captured
 from .errors import DriverError, require
 from .graphs import Call, LaunchGraph, graph_of
 from .loading import load_all
 from .overlap import OverlappingLaunch
-from .tensor_maps import tensor_map_encoder
 
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
