@@ -130,7 +130,7 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
         if out is None else out.strides
     terms = (Term(axes(len(x1.shape), first), ufunc.__name__ in _CONJUGATING),
              Term(axes(len(x2.shape), second)))
-    return Product(terms, result, extents, dtype, shape, strides)
+    return Product(terms, result, extents, dtype, shape, strides, scalar=out is None)
 
 
 def single_out(out: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,20 +12,19 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types
-from ..engines.exact import (
-    BY_BLAS,
-    FLOAT32,
-    FLOAT64,
-    OF_MATRICES,
-    SMALL,
-    WITHOUT_BLAS,
-    product,
-)
+from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import FEW, Work, host_engine, offload, rehearsing, stays, work_of
 from ..engines.replay.registry import replays
 from ..engines.settings import backend, backend_of_environment, chosen_backend
-from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
+from .algorithms import (
+    AS_PLANNED,
+    BY_NUMPY,
+    NATIVE,
+    Algorithm,
+    checked_algorithm,
+    refuse_variant,
+)
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
 
@@ -240,57 +239,59 @@ def replay_product(function: str, operands: Sequence[Any], out: Any = None,
 
 
 _NDARRAY = np.ndarray                  # a look-up less
-_ticks: dict[str, Callable[[], int]] = {}
 
 
-def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
-            arguments: ByName = NOTHING, settle: Settle | None = None) -> Any:
-    """A product of plain arrays that stay on the host; ``None`` for any other call."""
-    if type(a) is not _NDARRAY or type(b) is not _NDARRAY or not (out is None
-                                                                  or type(out) is _NDARRAY):
-        return None
-    where = chosen_backend() or backend_of_environment()
-    if where != "numpy" and not (where == "auto" and out is None and a.size
-                                 + b.size <= FEW) and not stays(a, b, out):
-        return None
-    dtype = a.dtype
-    if dtype is not FLOAT64 and dtype is not FLOAT32 and (a.size > SMALL or b.size > SMALL) \
-            and dtype.char in WITHOUT_BLAS and function in BY_BLAS and not (arguments and function in UFUNCS):
-        if a.ndim < 3 > b.ndim and function in OF_MATRICES:
-            result = product(function, a, b, out)
-        else:
-            from .numpy_einsum import contract_by_blas
+@dataclass(slots=True)
+class NumpyProduct:
+    """One of NumPy's products of two arrays. ``settle`` says what it computes, ``prepare`` makes
+    arrays of operands that NumPy reads in its own way, and ``by_blas`` takes plain arrays of types
+    without NumPy's BLAS; it returns ``None`` where NumPy's loop is quicker, or refuses."""
 
-            key = key_of(arguments, function, *((x.shape, x.strides, x.dtype.num, x.dtype.isnative)
-                                                for x in (a, b)))
-            result = key and contract_by_blas(key, settle, a, b, out, arguments)
-        if result is not None:
+    name: str
+    numpys: Func
+    settle: Settle
+    prepare: Func = lambda *operands: operands
+    by_blas: Func | None = None
+    count: Callable[[], int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = tally(self.name, "calls", "numpy").tick
+
+
+def answer(product: NumpyProduct, a: Any, b: Any, out: Any = None, precision: str | None = None,
+           variant: str | None = None, arguments: ByName = NOTHING) -> Any:
+    """Answer one of NumPy's products, of plain arrays that stay on the host at once."""
+    if type(a) is _NDARRAY and type(b) is _NDARRAY and variant is None and (
+            precision is None or precision == "auto") and (out is None or type(out) is _NDARRAY):
+        where = chosen_backend() or backend_of_environment()
+        if where == "numpy" or (where == "auto" and out is None and a.size
+                                + b.size <= FEW) or stays(a, b, out):
+            dtype = a.dtype
+            if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
+                    and (by_blas := product.by_blas) is not None \
+                    and (a.size > SMALL or b.size > SMALL) and (
+                        result := by_blas(product.name, a, b, out, **arguments)) is not None:
+                return result
+            if arguments:
+                result = product.numpys(a, b, **arguments) if out is None else product.numpys(
+                    a, b, out=out, **arguments)
+            else:
+                result = product.numpys(a, b) if out is None else product.numpys(a, b, out)
+            product.count()
             return result
-    if arguments:
-        result = call(a, b, **arguments) if out is None else call(a, b, out=out, **arguments)
-    else:
-        result = call(a, b) if out is None else call(a, b, out)
-    try:
-        _ticks[function]()
-    except KeyError:
-        _ticks[function] = tally(function, "calls", "numpy").tick
-        _ticks[function]()
-    return result
-
-
-def answer(function: str, numpys: Func, settle: Settle, algorithm: Algorithm,
-           *operands: Any, out: Any = None, **arguments: Any) -> Any:
-    """Answer one of NumPy's products; ``settle`` says what it computes."""
-    if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
-            and (result := at_once(function, numpys, operands[0], operands[1], out, arguments, settle)) is not None:
-        return result
-    head, result = replay_product(function, operands, out, algorithm, arguments)
+    a, b, out = product.prepare(a, b, out)
+    algorithm = checked_algorithm(precision, variant)
+    head, result = replay_product(product.name, (a, b), out, algorithm, arguments)
     if result is not None:
         return result
-    # a closure would make all variables above slower
-    again = partial(answer, function, numpys, settle, algorithm)
-    return answer_anew(NumpyCall(function, numpys, operands, out, arguments, algorithm,
-                                 again=again), settle, head)
+    call = NumpyCall(product.name, product.numpys, (a, b), out, arguments, algorithm,
+                     again=partial(_answer_again, product, algorithm))
+    return answer_anew(call, product.settle, head)
+
+
+def _answer_again(product: NumpyProduct, algorithm: Algorithm, a: Any, b: Any, out: Any = None,
+                  **arguments: Any) -> Any:
+    return answer(product, a, b, out, *algorithm, arguments)
 
 
 # The roles of the operands and of the result, where one plan computes a call.
@@ -328,7 +329,7 @@ def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
             if head is not None:
                 run.record(head, arrays, out, result,
                            _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
-    is_scalar = out is None and settled.scalar and type(result) is np.ndarray and not result.ndim
+    is_scalar = settled.scalar and type(result) is np.ndarray and not result.ndim
     return result[()] if is_scalar else result
 
 
