@@ -85,10 +85,14 @@ def one_mode(modes: Sequence[tuple[int, int]], alone: int) -> tuple[int, int] | 
     return extent, longer[-1][1] if longer and extent else alone
 
 
-def stand_in(x: Memory, shape: Ints | None = None) -> np.ndarray:
-    """An array in which one element stands for all: NumPy resolves a call without data."""
+def stand_in(x: Memory, shape: Ints | None = None, strides: Ints | None = None) -> np.ndarray:
+    """An array in which one element stands for all, or without elements and with any strides:
+    NumPy resolves a call without data."""
     shape = x.shape if shape is None else shape
-    new = as_strided(np.zeros(1, x.dtype), shape, (0,) * len(shape))
+    one, strides = np.zeros(1, x.dtype), strides or (0,) * len(shape)
+    # each takes types that the other refuses
+    new = as_strided(one, shape, strides) if x.dtype.hasobject else np.ndarray(
+        shape, x.dtype, one, strides=strides)
     if not x.writeable:
         new.flags.writeable = False
     return new
