@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types
+from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types, replays
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import FEW, Work, host_engine, offload, rehearsing, stays, work_of
-from ..engines.replay.registry import replays
 from ..engines.settings import backend, backend_of_environment, chosen_backend
 from .algorithms import (
     AS_PLANNED,
