@@ -410,7 +410,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     dtype = np.asarray(result).dtype if out is None else np.result_type(*(x.dtype for x in memories), out.dtype)
     if arguments.get("dtype") is not None:
         dtype = np.dtype(arguments["dtype"])
-    return dtype, ours or not isinstance(result, np.ndarray)
+    return dtype, out is None and (ours or not isinstance(result, np.ndarray))
 
 
 def _view(call: NumpyCall, settle: Settle) -> Any:

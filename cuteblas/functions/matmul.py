@@ -7,7 +7,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..engines.counters import tally
 from ..engines.dispatch import ByName, Func, fast_paths, own_call, replays
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
@@ -17,18 +16,17 @@ from ..engines.settings import backend_of_environment, chosen_backend
 from .algorithms import (
     AS_PLANNED,
     NATIVE,
-    checked_algorithm,
+    check_variant,
     checked_precision,
     refuse_with_devices,
 )
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import UFUNC, NumpyCall, Resolved, answer, offloaded
+from .routing import UFUNC, NumpyCall, NumpyProduct, Resolved, answer, offloaded
 from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 _NDARRAY = np.ndarray                  # a look-up less
 _MANY = (FEW // 2)**2                  # of the sizes of operands that may be worth the way to a GPU
 HEAD = "matmul", "auto", None         # of calls without arguments
-_count = tally("matmul", "calls", "numpy").tick
 
 
 @typed_product
@@ -132,9 +130,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant,
                                             **arguments})
-    return answer("matmul", np.matmul, resolve_product,
-                  checked_algorithm(precision, variant, "gemm"), x1, x2, out=single_out(out),
-                  rules=_RULES, **arguments)
+    check_variant(variant, "gemm")
+    return answer(_MATMUL, x1, x2, single_out(out), precision, variant, arguments)
 
 
 @cache
@@ -187,4 +184,5 @@ def _note(call: NumpyCall, resolved: Resolved, product: Product, work: Work) -> 
               (new, work))
 
 
-_RULES = UFUNC._replace(note=_note)
+_MATMUL = NumpyProduct("matmul", np.matmul, resolve_product, rules=UFUNC._replace(note=_note))
+_count = _MATMUL.count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,15 +12,7 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types, replays
-from ..engines.exact import (
-    BY_BLAS,
-    FLOAT32,
-    FLOAT64,
-    OF_MATRICES,
-    SMALL,
-    WITHOUT_BLAS,
-    product,
-)
+from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import FEW, Work, host_engine, offload, rehearsing, stays, work_of
 from ..engines.settings import (
@@ -29,7 +21,14 @@ from ..engines.settings import (
     chosen_backend,
     devices_of_environment,
 )
-from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
+from .algorithms import (
+    AS_PLANNED,
+    BY_NUMPY,
+    NATIVE,
+    Algorithm,
+    checked_algorithm,
+    refuse_variant,
+)
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product
 
@@ -250,59 +249,61 @@ def replay_product(function: str, operands: Sequence[Any], out: Any = None,
 
 _NDARRAY = np.ndarray                  # a look-up less
 _PLAIN = frozenset({np.ndarray, list, tuple, int, float})
-_ticks: dict[str, Callable[[], int]] = {}
 
 
-def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
-            arguments: ByName = NOTHING, settle: Settle | None = None) -> Any:
-    """A product of plain arrays or lists that stay on the host; ``None`` for any other call."""
-    if type(a) is _NDARRAY and type(b) is _NDARRAY and (out is None or type(out) is _NDARRAY):
+@dataclass(slots=True)
+class NumpyProduct:
+    """One of NumPy's products of two arrays. ``settle`` says what it computes, ``prepare`` makes
+    arrays of operands that NumPy reads in its own way, and ``by_blas`` takes plain arrays of types
+    without NumPy's BLAS; it returns ``None`` where NumPy's loop is quicker, or refuses."""
+
+    name: str
+    numpys: Func
+    settle: Settle
+    prepare: Func = lambda *operands: operands
+    by_blas: Func | None = None
+    rules: Rules = FUNCTION
+    count: Callable[[], int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = tally(self.name, "calls", "numpy").tick
+
+
+def answer(product: NumpyProduct, a: Any, b: Any, out: Any = None, precision: str | None = None,
+           variant: str | None = None, arguments: ByName = NOTHING) -> Any:
+    """Answer one of NumPy's products, of plain arrays and lists that stay on the host at once."""
+    if type(a) in _PLAIN and type(b) in _PLAIN and variant is None and (
+            precision is None or precision == "auto") and (out is None or type(out) is _NDARRAY):
         where = chosen_backend() or backend_of_environment()
-        if where != "numpy" and not (where == "auto" and out is None and a.size
-                                     + b.size <= FEW) and not stays(a, b, out):
-            return None
-        dtype = a.dtype
-    elif out is None and type(a) in _PLAIN and type(b) in _PLAIN and stays(a, b):
-        dtype = FLOAT64                 # or whatever NumPy makes of lists
-    else:
-        return None
-    if dtype is not FLOAT64 and dtype is not FLOAT32 and (a.size > SMALL or b.size > SMALL) \
-            and dtype.char in WITHOUT_BLAS and function in BY_BLAS and not (arguments and function in UFUNCS):
-        if a.ndim < 3 > b.ndim and function in OF_MATRICES:
-            result = product(function, a, b, out)
-        else:
-            from .numpy_einsum import contract_by_blas
-
-            key = key_of(arguments, function, *((x.shape, x.strides, x.dtype.num, x.dtype.isnative)
-                                                for x in (a, b)))
-            result = key and contract_by_blas(key, settle, a, b, out, arguments)
-        if result is not None:
+        of_arrays = type(a) is _NDARRAY and type(b) is _NDARRAY
+        if where == "numpy" or (where == "auto" and of_arrays and out is None and a.size
+                                + b.size <= FEW) or stays(a, b, out):
+            dtype = a.dtype if of_arrays else FLOAT64       # or whatever NumPy makes of lists
+            if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
+                    and (by_blas := product.by_blas) is not None \
+                    and (a.size > SMALL or b.size > SMALL) and (
+                        result := by_blas(product.name, a, b, out, **arguments)) is not None:
+                return result
+            if arguments:
+                result = product.numpys(a, b, **arguments) if out is None else product.numpys(
+                    a, b, out=out, **arguments)
+            else:
+                result = product.numpys(a, b) if out is None else product.numpys(a, b, out)
+            product.count()
             return result
-    if arguments:
-        result = call(a, b, **arguments) if out is None else call(a, b, out=out, **arguments)
-    else:
-        result = call(a, b) if out is None else call(a, b, out)
-    try:
-        _ticks[function]()
-    except KeyError:
-        _ticks[function] = tally(function, "calls", "numpy").tick
-        _ticks[function]()
-    return result
-
-
-def answer(function: str, numpys: Func, settle: Settle, algorithm: Algorithm,
-           *operands: Any, out: Any = None, rules: Rules = FUNCTION, **arguments: Any) -> Any:
-    """Answer one of NumPy's products; ``settle`` says what it computes."""
-    if algorithm is AS_PLANNED and type(operands[0]) in _PLAIN \
-            and (result := at_once(function, numpys, operands[0], operands[1], out, arguments, settle)) is not None:
-        return result
-    head, result = replay_product(function, operands, out, algorithm, arguments)
+    a, b, out = product.prepare(a, b, out)
+    algorithm = checked_algorithm(precision, variant)
+    head, result = replay_product(product.name, (a, b), out, algorithm, arguments)
     if result is not None:
         return result
-    # a closure would make all variables above slower
-    again = partial(answer, function, numpys, settle, algorithm, rules=rules)
-    return answer_anew(NumpyCall(function, numpys, operands, out, arguments, algorithm, rules,
-                                 again), settle, head)
+    call = NumpyCall(product.name, product.numpys, (a, b), out, arguments, algorithm,
+                     product.rules, partial(_answer_again, product, algorithm))
+    return answer_anew(call, product.settle, head)
+
+
+def _answer_again(product: NumpyProduct, algorithm: Algorithm, a: Any, b: Any, out: Any = None,
+                  **arguments: Any) -> Any:
+    return answer(product, a, b, out, *algorithm, arguments)
 
 
 # The roles of the operands and of the result, where one plan computes a call.
@@ -329,7 +330,7 @@ def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
                 run.record(head, arrays, resolved.out, result,
                            _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     if resolved.out is not None:
-        return call.out
+        result = call.out
     is_scalar = settled.scalar and type(result) is np.ndarray and not result.ndim
     return result[()] if is_scalar else result
 
