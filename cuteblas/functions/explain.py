@@ -411,13 +411,13 @@ def _place(resolved: Resolved, card: DeviceInfo | None, work: Callable[[], Work]
     if kind_of(x) == "cupy":
         return device, f"cuda:{x.data.device_id}, {device.name}"
     moves = may_move(*resolved.arrays, resolved.out)
-    runs_on = where_it_runs(work(), device.name) if moves else _on_the_host(device)
+    runs_on = where_it_runs(work(), device.name) if moves else on_the_host(device)
     if runs_on.startswith("NumPy;") and (words := by_numpy()) is not None:
         runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
     return device, runs_on
 
 
-def _on_the_host(device: DeviceInfo) -> str:
+def on_the_host(device: DeviceInfo) -> str:
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"
