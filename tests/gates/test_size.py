@@ -16,7 +16,7 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3700, "array": 21170, "blas": 16980, "cli": 21570, "codegen": 30470, "dask": 7070,
-    "emulator": 4880, "engines": 45160, "functions": 59580, "kernels": 66410, "layout": 33140,
+    "emulator": 4880, "engines": 45160, "functions": 59430, "kernels": 66410, "layout": 33140,
     "planning": 77550, "runtime": 14730, "tutorial": 4840,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 276, 7, 665
