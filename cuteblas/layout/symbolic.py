@@ -59,7 +59,7 @@ class _Fields:
     hi: int
     bits: int
     _hash: int
-    _spelled: tuple[str, int, frozenset[str]] | None                     # as :func:`spelled` returns it
+    _spelled: tuple[str, int, frozenset[str]] | None     # as :func:`spelled` returns it
 
 
 def _operator(compute: Callable[[Any, Any], _Result]) -> Callable[[Expr, IntLike], _Result]:
