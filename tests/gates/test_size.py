@@ -16,10 +16,10 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3720, "array": 21430, "blas": 17090, "cli": 21800, "codegen": 30470, "dask": 7140,
-    "emulator": 5000, "engines": 45500, "functions": 61230, "kernels": 66370, "layout": 33200,
-    "planning": 77100, "runtime": 14980, "tutorial": 4840,
+    "emulator": 5000, "engines": 45500, "functions": 61230, "kernels": 66460, "layout": 33200,
+    "planning": 76710, "runtime": 14980, "tutorial": 4840,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 298, 7, 673
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 298, 7, 672
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
