@@ -18,11 +18,6 @@ from .cost import Costs, costs_of
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
-__all__ = ["COPY_EFFICIENCY", "DEVICES", "H200", "ChainProblem", "ContractionProblem",
-           "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Ints", "Mode",
-           "Modes", "Operand", "Pair", "Problem", "ReductionProblem", "ScalarKind", "Storage",
-           "Tensor", "device_named", "is_measured", "merged", "transposed", "with_matrices"]
-
 ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta: 0, 1, a number of each call, or its address on the device."""
 

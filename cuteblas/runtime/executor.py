@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..codegen.architectures import capabilities
 from .arguments import ArgumentBlock, tensor_map_encoder
 from .devices import device_info, is_captured
+from .driver import OverlappingLaunch
 from .errors import DriverError, require
-from .graphs import Call, LaunchGraph, OverlappingLaunch, graph_of
+from .graphs import Call, LaunchGraph, graph_of
 from .loading import load_all
 
 if TYPE_CHECKING:
