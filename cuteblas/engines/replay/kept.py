@@ -26,7 +26,7 @@ from ..._dtypes import DType, dtype
 from ...codegen.architectures import target_architecture
 from ...planning.plan import Argument, Launch, Plan
 from ...runtime.compiler import cubin_name
-from ...runtime.configuration import costs_file
+from ...runtime.costs import costs_file
 from ...runtime.executor import Executor, PlanRecord
 from ...runtime.loading import KernelRecord, is_loaded, load_cubin
 from ..cuda import CUDA, several_devices
