@@ -10,11 +10,9 @@ import numpy as np
 
 from ..engines.dispatch import Func, kind_of, own_call
 from ..engines.exact import least_products, matmul
-from ..engines.memory import Memory
 from .algorithms import checked_precision, refuse_with_devices
 from .copy import ascontiguousarray
 from .expressions import (
-    Expression,
     axes_of_dot,
     axes_of_inner,
     axes_of_tensordot,
@@ -381,11 +379,6 @@ def _of_ufunc(x1: Any, x2: Any, out: Any) -> tuple[Any, Any, Any]:
     return x1, x2, single_out(out)
 
 
-def _settle_ufunc(ufunc: Any, x1: Memory, x2: Memory, out: Memory | None,
-                  **arguments: Any) -> Expression:
-    return resolve_product(x1, x2, out, arguments, ufunc)
-
-
 def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
     """``numpy.vecmat`` with results of any strides."""
     # NumPy 2.2 to 2.4 ignores the result's strides in its complex loop, and writes beyond it.
@@ -457,7 +450,7 @@ _VDOT = NumpyProduct("vdot", np.vdot, settle_vdot, _as_vectors)
 _OUTER = NumpyProduct("outer", np.outer, settle_outer)
 _KRON = NumpyProduct("kron", np.kron, settle_kron)
 VECDOT, _MATVEC, _VECMAT = (
-    NumpyProduct(ufunc.__name__, numpys, partial(_settle_ufunc, ufunc), _of_ufunc, by_blas)
+    NumpyProduct(ufunc.__name__, numpys, partial(resolve_product, ufunc=ufunc), _of_ufunc, by_blas)
     for ufunc, numpys, by_blas in (
         (np.vecdot, np.vecdot, None),
         (np.matvec, np.matvec, partial(_vectors_by_blas, 1, (..., None), -1)),

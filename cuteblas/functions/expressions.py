@@ -84,15 +84,6 @@ def letter(i: int) -> str:
     return ascii_letters[i] if i < len(ascii_letters) else chr(0x100 + i)
 
 
-def one_mode(modes: Sequence[tuple[int, int]], alone: int) -> tuple[int, int] | None:
-    """(extent, stride) of axes that are one in memory, or ``None``; ``alone`` is for few
-    elements."""
-    extent, longer = prod(n for n, _stride in modes), [mode for mode in modes if mode[0] != 1]
-    if extent and any(outer != inner * n for (_m, outer), (n, inner) in pairwise(longer)):
-        return None
-    return extent, longer[-1][1] if longer and extent else alone
-
-
 def stand_in(x: Memory, shape: Ints | None = None, strides: Ints | None = None) -> np.ndarray:
     """An array in which one element stands for all, or without elements and with any strides:
     NumPy resolves a call without data."""

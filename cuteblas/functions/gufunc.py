@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from ..engines.dispatch import NOTHING, ByName
+from ..engines.dispatch import ByName
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous
 from .expressions import Expression, Term, letter, stand_in
 from .signatures import Casting, Order
@@ -45,8 +45,8 @@ class MatmulArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Product(Expression):
-    """A product of matrices or vectors that NumPy accepts. Its indices are "m", "k" and "n", as far
-    as operands have them, and those of the batch; ``dtype`` is that of the loop."""
+    """A ``matmul`` that NumPy accepts. Its indices are "m", "k" and "n", as far as operands have
+    them, and those of the batch; ``dtype`` is that of the loop."""
 
     @property
     def products(self) -> int:
@@ -74,8 +74,10 @@ class Product(Expression):
 
 
 def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
-                    arguments: ByName = NOTHING, ufunc: Any = np.matmul) -> Product:
-    """The product of NumPy's ``matmul``, ``vecdot``, ``matvec`` or ``vecmat``."""
+                    ufunc: Any = np.matmul, **arguments: Any) -> Any:
+    """The :class:`Product` of NumPy's ``matmul``, the expression of ``vecdot``, ``matvec`` or
+    ``vecmat``."""
+    kind = Product if ufunc is np.matmul else Expression
     try:
         terms, axes, extents, shape = _indices(x1, x2, out, arguments, ufunc)
     except (IndexError, TypeError, ValueError):
@@ -88,7 +90,7 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
         ufunc(*small, stand_in(out, tuple(min(n, 2) for n in out.shape)), **arguments)
         typed = {name: x for name, x in arguments.items() if name not in _SHAPE_ARGUMENTS}
         dtype = ufunc(*(np.zeros((1, 1), x.dtype) for x in (x1, x2)), **typed).dtype
-        return Product(terms, axes, extents, dtype, shape, out.strides, scalar=False)
+        return kind(terms, axes, extents, dtype, shape, out.strides, scalar=False)
     order = arguments.get("order", "K")
     # empty arrays are contiguous in both orders
     if order in ("A", "a"):
@@ -96,8 +98,8 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None = None,
     new = ufunc(*small, out=..., **{**arguments, "order": order})
     outermost_first = sorted(range(new.ndim),
                              key=lambda axis: (-new.strides[axis], new.shape[axis] == 1))
-    return Product(terms, axes, extents, new.dtype, shape,
-                   contiguous_strides(shape, new.dtype.itemsize, outermost_first))
+    return kind(terms, axes, extents, new.dtype, shape,
+                contiguous_strides(shape, new.dtype.itemsize, outermost_first))
 
 
 def single_out(out: Any) -> Any:

@@ -216,7 +216,7 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
     if isinstance(resolved, str):
         return delegate(call, resolved)
     if (strange := resolved.strange) is not None:
-        return without_kernels(call, resolved, strange)
+        return delegate(call, without_kernels(call, resolved, strange))
     if count == 2:
         return answer(_CHAIN, operands[0], operands[1], out, precision)
     chain = _chain(resolved.arrays, [len(x.shape) for x in resolved.memories])
