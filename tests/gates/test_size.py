@@ -16,7 +16,7 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3700, "array": 21120, "blas": 16980, "cli": 21570, "codegen": 30460, "dask": 7070,
-    "emulator": 4880, "engines": 44880, "functions": 59360, "kernels": 66430, "layout": 33080,
+    "emulator": 4880, "engines": 44890, "functions": 59380, "kernels": 66430, "layout": 33080,
     "planning": 76150, "runtime": 14370, "tutorial": 4750,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 273, 7, 656
