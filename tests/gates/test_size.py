@@ -17,9 +17,9 @@ from tests.test_architecture import HOME, MODULES, circles
 BUDGETS = {                             # tokens
     ".": 3700, "array": 21120, "blas": 17060, "cli": 21570, "codegen": 30460, "dask": 7110,
     "emulator": 4880, "engines": 45340, "functions": 61150, "kernels": 66410, "layout": 33080,
-    "planning": 77550, "runtime": 14700, "tutorial": 4840,
+    "planning": 77550, "runtime": 14700, "tutorial": 4750,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 276, 7, 673
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 276, 7, 672
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
