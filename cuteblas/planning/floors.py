@@ -146,6 +146,7 @@ _SHORT, _HALF = 30, 0.5  # launches; what takes no longer and is not half its fl
                          # others, or the last blocks
 
 
+
 @dataclass(frozen=True)
 class Estimate:
     """The expected time of a plan, ``None`` where a caller overruled the family's choice, and its

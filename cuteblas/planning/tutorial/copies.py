@@ -116,6 +116,8 @@ def _variant(name: str, predicated: bool) -> Variant:
                    partial(_plan, label=name, predicated=predicated, reason=summary))
 
 
+
+
 _TMA_SOURCE = 'CUTLASS documentation, "CuTe TMA Tensors"'
 _ALIGNMENT = 16                      # bytes, of addresses and strides
 _MOST_MODES, _MOST_BOX, _TILE_BYTES = 5, 256, 16 << 10
