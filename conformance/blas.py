@@ -26,8 +26,8 @@ from cuteblas import emulator, functions, runtime
 from cuteblas._dtypes import dtype as element
 from cuteblas.blas import routines
 from cuteblas.blas.types import ROUTINES, Types, dtype_named
-from cuteblas.cli.arrays import random_array
 from cuteblas.cli.command import CommandError, Parser, ended, refuse_unwritable
+from cuteblas.cli.machines import random_array
 from cuteblas.cli.terminal import Progress
 
 __all__ = ["Case", "Outcome", "cases", "main", "residual", "run"]

@@ -15,6 +15,7 @@ import os as _os
 import sys as _sys
 from typing import TYPE_CHECKING
 
+from ._imports import at_first_use as _at_first_use
 from ._imports import imported as _imported
 
 if TYPE_CHECKING:
@@ -88,23 +89,17 @@ __all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfor
 _SUBPACKAGES = frozenset({"array", "blas", "codegen", "emulator", "epilogues", "layout", "linalg",
                           "planning", "runtime"})
 _INTERNAL = frozenset({"cli", "engines", "functions", "kernels"})
-_HOMES = {"asarray": "array", "enabled": "array.install", "epilogue": "epilogues",
-          "install": "array.install", "ndarray": "array", "uninstall": "array.install"}
-
-
-_PUBLIC = frozenset(__all__)
-
+_public = _at_first_use(__name__, {
+    **dict.fromkeys(__all__, "functions"), "asarray": "array", "enabled": "array.install",
+    "epilogue": "epilogues", "install": "array.install", "ndarray": "array",
+    "uninstall": "array.install"})
 
 if not TYPE_CHECKING:                                   # which would take any name for an object
     def __getattr__(name: str) -> object:
         """Import a subpackage, or the module that defines a name, at its first use."""
-        if name in _PUBLIC:
-            globals()[name] = _imported(f"{__name__}.{_HOMES.get(name, 'functions')}", name)
-            return globals()[name]
         if name in _SUBPACKAGES | _INTERNAL:
             return _imported(f"{__name__}.{name}")
-
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _public(name)
 
 
 def __dir__() -> list[str]:

@@ -22,9 +22,6 @@ from stat import S_ISREG, S_ISVTX
 from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
-__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "export_to", "find",
-           "import_from", "keep", "usable_folder", "usage", "user_directory"]
-
 Part = Literal["entries", "calls", "choices", "emulator"]
 """Kernels for GPUs, launches of calls, plans that were timed, libraries of the emulator."""
 

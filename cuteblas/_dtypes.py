@@ -7,8 +7,6 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
-__all__ = ["DTYPES", "DType", "accumulator_of", "dtype", "element_of"]
-
 
 @dataclass(frozen=True)
 class DType:
@@ -128,11 +126,12 @@ DTYPES = {
         # Four int8 that are neighbours along K: what dp4a multiplies.
         DType("int8x4", 4, "i", "unsigned int", "int32", "i8x4", "UINT32", ""),
         # Untyped words: what copies and transposes move.
-        DType("b8", 1, "V", "unsigned char", "b8", "b8", "UINT8", "", is_multiplied=False),
-        DType("b16", 2, "V", "unsigned short", "b16", "b16", "UINT16", "", is_multiplied=False),
-        DType("b32", 4, "V", "unsigned int", "b32", "b32", "UINT32", "", is_multiplied=False),
-        DType("b64", 8, "V", "unsigned long long", "b64", "b64", "UINT64", "", is_multiplied=False),
-        DType("b128", 16, "V", "cb::b128", "b128", "b128", None, "", is_multiplied=False),
+        *(DType(name, nbytes, "V", ctype, name, name, tensor_map, "", is_multiplied=False)
+          for name, nbytes, ctype, tensor_map in (("b8", 1, "unsigned char", "UINT8"),
+                                                  ("b16", 2, "unsigned short", "UINT16"),
+                                                  ("b32", 4, "unsigned int", "UINT32"),
+                                                  ("b64", 8, "unsigned long long", "UINT64"),
+                                                  ("b128", 16, "cb::b128", None)))
     )
 }
 

@@ -13,9 +13,6 @@ from threading import Lock, RLock, local
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-__all__ = ["BACKGROUND", "REFUSAL", "WHOLE", "forget_in_children", "orphaned", "refuse_orphans",
-           "surviving", "use_cuda"]
-
 REFUSAL = (
     "this process was forked from one that had used CUDA, and CUDA does not work after a fork: start processes with "
     "multiprocessing's 'spawn' or 'forkserver', or fork before making the first CuPy array; NumPy arrays work here"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
-
-__all__ = ["imported"]
 
 
 def imported(module: str, name: str = "", package: str | None = None) -> Any:
@@ -22,6 +21,18 @@ def imported(module: str, name: str = "", package: str | None = None) -> Any:
     if _is_partial(home):
         raise RuntimeError(_REFUSAL.format(module))
     return home
+
+
+def at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """A package's ``__getattr__``, which imports the module of a name when that is first used."""
+    def get(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = imported(f"{package}.{homes[name]}", name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return get
 
 
 def _is_partial(module: Any) -> bool:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from cuteblas import blas
-from cuteblas.cli.arrays import random_array
 from cuteblas.cli.bench import GEMM_DTYPES, Measured, Row, Selection
-from cuteblas.cli.machines import medians, torch_of
+from cuteblas.cli.machines import medians, random_array, torch_of
 from cuteblas.functions import einsum, matmul
 
 __all__ = ["contractions", "gram_matrices"]

@@ -20,7 +20,6 @@ from cuteblas import blas, epilogues, runtime
 from cuteblas.array import asarray
 from cuteblas.blas.types import dtype_named
 from cuteblas.cli import bench
-from cuteblas.cli.arrays import random_array
 from cuteblas.cli.bench import (
     COPY_DTYPES,
     ORDERS,
@@ -32,8 +31,9 @@ from cuteblas.cli.bench import (
     operands,
     product_cases,
 )
-from cuteblas.cli.machines import medians
+from cuteblas.cli.machines import medians, random_array
 from cuteblas.cli.problems import Permutation
+from cuteblas.codegen.architectures import target_architecture
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine
@@ -55,7 +55,6 @@ from cuteblas.functions import (
 from cuteblas.planning import Operand, Plan, ReductionProblem, plan_reduction
 from cuteblas.planning.floors import compulsory_bytes
 from cuteblas.planning.variants import CHOSEN, variants
-from cuteblas.runtime.architectures import target_architecture
 
 from .products import random_products, timed_products
 from .samples import random_permutations

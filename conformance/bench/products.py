@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from cuteblas import runtime
-from cuteblas.cli.arrays import random_array
 from cuteblas.cli.bench import Row, Selection, multiplied
 from cuteblas.cli.calibrate import Workers
 from cuteblas.cli.explain import operand
-from cuteblas.cli.machines import Gpu
+from cuteblas.cli.machines import Gpu, random_array
+from cuteblas.codegen.architectures import target_architecture
 from cuteblas.engines.memory import Memory
 from cuteblas.engines.settings import limited
 from cuteblas.functions import explain
@@ -27,7 +27,6 @@ from cuteblas.functions.algorithms import Algorithm
 from cuteblas.functions.explain import explain_product_of
 from cuteblas.planning.floors import floor_of
 from cuteblas.planning.problem import DeviceInfo
-from cuteblas.runtime.architectures import target_architecture
 
 __all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report",
            "timed_products"]

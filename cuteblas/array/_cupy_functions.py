@@ -6,7 +6,7 @@ It imports CuPy, and is imported when the first of them arrives.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
@@ -20,8 +20,6 @@ import numpy as np
 
 from ..engines.cuda import on_device_of
 from ..engines.dispatch import Func
-
-__all__ = ["by_cupy", "check_key", "elements_for", "imag", "item", "method_by_cupy", "raising"]
 
 # Parameters of NumPy's functions that are arrays: lists and, of some functions, numbers in their
 # places become arrays of CuPy's.
@@ -387,3 +385,63 @@ def elements_for(data: cupy.ndarray, key: Any, value: Any) -> Any:
             element[0] = value
             value = element[0]
         return cupy.asarray(value)
+
+
+# -- methods of ufuncs, and calls with where -------------------------------------------------------
+# CuPy's do not take complex numbers
+_LOGICAL = frozenset({np.logical_and, np.logical_not, np.logical_or, np.logical_xor})
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min",
+               "logical_and": "all", "logical_or": "any"}
+
+
+def ufunc_operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
+    made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in inputs])
+    if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    if ufunc in _LOGICAL:
+        return tuple([x != 0 if isinstance(x, cupy.ndarray) and x.dtype.kind == "c" else x
+                      for x in made])
+    return made
+
+
+def ufunc_by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
+    """A ufunc's ``method``, or its call with ``where``, on CuPy arrays, or a TypeError."""
+    if method == "__call__":
+        return lambda *inputs, **named: _masked(ufunc, *inputs, **named)
+    name = ufunc.__name__
+
+    def call(x: Any, *others: Any, out: Any = None, **named: Any) -> Any:
+        if out is not None:
+            named["out"], = out
+        try:
+            if method == "reduce" and name in _REDUCTIONS:
+                return getattr(x, _REDUCTIONS[name])(**{"axis": 0, **named})
+            return getattr(getattr(cupy, name), method)(x, *others, **named)
+        except (AttributeError, NotImplementedError):
+            raise TypeError(f"CuPy has no {name}.{method}") from None
+
+    return call
+
+
+def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | None = None,
+            **named: Any) -> Any:
+    """A call that writes those elements of the result of which ``where`` is true."""
+    mask = where if isinstance(where, cupy.ndarray) else cupy.asarray(np.asarray(where, bool))
+
+    def shown(x: Any) -> Any:
+        return np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x
+
+    into = {} if out is None else {"out": tuple(map(shown, out))}
+    with np.errstate(all="ignore"):
+        # which also warns of a missing out
+        ufunc(*map(shown, inputs), where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into,
+              **named)
+    results = ufunc(*inputs, **named)
+    written = []
+    for result, given in zip(results if ufunc.nout > 1 else (results,), out or (None,) * ufunc.nout,
+                             strict=True):
+        if given is None:
+            given = cupy.empty(np.broadcast_shapes(result.shape, mask.shape), result.dtype)
+        cupy.copyto(given, result, named.get("casting", "same_kind"), mask)
+        written.append(given)
+    return tuple(written) if ufunc.nout > 1 else written[0]

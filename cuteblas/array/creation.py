@@ -8,8 +8,6 @@ from ..engines.dispatch import kind_of
 from .devices import CPU, checked_device, copied_to, device_of, made_on
 from .wrapper import ndarray, unwrapped
 
-__all__ = ["asarray", "from_dlpack"]
-
 _CUDA_IN_DLPACK = (2, 13)           # device memory and managed memory
 
 

@@ -13,9 +13,6 @@ import numpy as np
 
 from ..engines.dispatch import kind_of
 
-__all__ = ["CPU", "checked_device", "copied_to", "default_device", "device_of", "devices",
-           "made_on"]
-
 CPU = "cpu"
 
 

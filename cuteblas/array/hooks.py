@@ -30,8 +30,6 @@ from ..functions.routing import replay_product
 from . import patches
 from .patches import Patch
 
-__all__ = ["PATCHES", "SWITCH", "Switch"]
-
 _FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
 # Compute types that a user has to ask CuPy for, and that are faster than float32 because they are
 # less accurate.

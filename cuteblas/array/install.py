@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from threading import RLock
 from types import ModuleType
@@ -17,8 +16,6 @@ from typing import Any
 from .._forks import surviving
 from ..engines.placement import start_soon
 from ..engines.settings import answered_libraries
-
-__all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environment", "uninstall"]
 
 _VARIABLE = "CUTEBLAS_INSTALL"
 
@@ -254,7 +251,7 @@ def _release() -> None:
             switch.unlink()
 
 
-class _AtImport(MetaPathFinder):
+class _AtImport:
     """Finds CuPy where other finders do, and is notified when its module has been executed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None,

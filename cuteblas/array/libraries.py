@@ -14,9 +14,6 @@ from ..engines.dispatch import Carrier, Func, kind_of, own_types
 from ..functions import linalg
 from .devices import device_of
 
-__all__ = ["SIMPLE_TYPES", "by_library", "is_answered_here", "leaves", "ours_by_numpys",
-           "require_one_place"]
-
 _SOME = np.empty(0)
 SIMPLE_TYPES = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None),
                           type(...)})

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..functions.signatures import Casting
     from .wrapper import ndarray
 
-__all__ = ["Members"]
-
 _Axis = SupportsIndex | Sequence[SupportsIndex] | None
 _Order = Literal["K", "A", "C", "F"] | None
 _Sort = Literal["quicksort", "mergesort", "heapsort", "stable", "Q", "M", "H", "S"] | None

@@ -23,8 +23,6 @@ from .libraries import ours_by_numpys
 from .numpy_loops import TYPES, Loop, count_failure, raised_elsewhere, why_unavailable
 from .patches import Patch, Switch
 
-__all__ = ["FUNCTIONS", "LOOPS", "SWITCH", "Function", "as_a_program"]
-
 _LEAST, _LEAST_WITH_BLAS = 1 << 16, 1 << 25
 """Multiplications in one call of a loop, by its type; calls of fewer are left to NumPy at once."""
 _LEAST_TERMS = 1 << 17

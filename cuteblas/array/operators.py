@@ -16,8 +16,6 @@ from .devices import device_of, made_on
 from .libraries import require_one_place
 from .wrapper import define, flatiter, ndarray, unwrapped, wrap, wrapped
 
-__all__ = ["define_operators"]
-
 _Operator = Callable[[Any, Any], Any]
 _NUMBERS = frozenset({bool, int, float, complex})
 
@@ -39,13 +37,13 @@ def _operated(call: _Operator, x: ndarray, other: Any) -> Any:
 
 def _operated_on_gpu(call: _Operator, data: Any, other: Any) -> Any:
     """``call`` on CuPy's data and an operand that CuPy may not take."""
-    from ._cupy_ufuncs import operands
+    from ._cupy_functions import ufunc_operands
 
     if call in (operator.eq, operator.ne) and (other is None or isinstance(other, (str, bytes))):
         with made_on(device_of(data)) as library:
             return library.full(data.shape, call is operator.ne)
-    return call(data, operands(np.power if call in (operator.pow, operator.ipow) else np.add, data,
-                               other)[1])
+    ufunc = np.power if call in (operator.pow, operator.ipow) else np.add
+    return call(data, ufunc_operands(ufunc, data, other)[1])
 
 
 def _forward(call: _Operator, ufunc: np.ufunc) -> _Operator:

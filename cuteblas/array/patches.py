@@ -14,8 +14,6 @@ import numpy as np
 from ..engines.counters import stats
 from ..engines.dispatch import Func
 
-__all__ = ["MADE_BY_CHECKS", "Patch", "Switch"]
-
 _ABSENT: Any = object()
 
 

@@ -29,8 +29,6 @@ from .libraries import (
 )
 from .members import Members
 
-__all__ = ["define", "flatiter", "ndarray", "unwrapped", "wrap", "wrapped"]
-
 _new = object.__new__
 _PUBLIC_FUNCTION = type(np.sum)       # what NumPy makes of functions that types may answer (NEP 18)
 
@@ -100,14 +98,14 @@ class ndarray(_Base):
             return NotImplemented
         call = ours_by_numpys().get(ufunc, ufunc) if method == "__call__" else getattr(ufunc, method)
         if type(self._data) is not np.ndarray:
-            from ._cupy_ufuncs import by_cupy, operands
+            from ._cupy_functions import ufunc_by_cupy, ufunc_operands
 
             if ufunc.signature is None and (method != "__call__" or "where" in named):
-                call = by_cupy(ufunc, method)
+                call = ufunc_by_cupy(ufunc, method)
             if method in ("__call__", "outer"):
                 # In comparisons, NumPy makes arrays of its scalars before it calls other types.
-                inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0
-                                                     else x for x in inputs]))
+                inputs = ufunc_operands(ufunc, *unwrapped([
+                    x[()] if type(x) is np.ndarray and x.ndim == 0 else x for x in inputs]))
         return call_on_data(call, ufunc.__name__, inputs, named)
 
     def __array_function__(self, function: Func, types: Any, arguments: Any,

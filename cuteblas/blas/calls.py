@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..codegen.epilogue import epilogue_role
-from ..engines.dispatch import NOTHING, ByName, own_call
+from ..engines.dispatch import NOTHING, ByName, Replayable, own_call, replays
 from ..engines.emulator import NUMPY
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import QUIET, Multiplication
 from ..engines.replay.numpy import Compute
 from ..engines.replay.numpy import record as record_by_numpy
-from ..engines.replay.registry import Replayable, replays
 from ..functions.algorithms import NATIVE
 from ..functions.gemm import SOURCE, gemm_by_numpy
 from ..functions.host_gemm import multiply

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.dispatch import own_call
+from ..engines.dispatch import Replayable, own_call
 from ..engines.execution import Execution
 from ..engines.memory import Memory, overlap
-from ..engines.replay.registry import Replayable
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed

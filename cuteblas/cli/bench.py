@@ -36,7 +36,6 @@ from ..blas.types import dtype_named
 from ..engines.problems import has_kernels
 from ..functions import Explanation, backend, copy, explain, explain_copy, matmul
 from ..functions.signatures import Precision
-from .arrays import random_array
 from .command import (
     CommandError,
     Parser,
@@ -47,7 +46,7 @@ from .command import (
     refuse_unwritable,
 )
 from .grading import Grade, grade
-from .machines import Gpu, Host, host_versions, medians, torch_of, versions
+from .machines import Gpu, Host, host_versions, medians, random_array, torch_of, versions
 from .problems import Permutation, permutation, shapes
 from .terminal import Progress, wrapped
 

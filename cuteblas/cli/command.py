@@ -13,7 +13,6 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -90,6 +89,8 @@ def print_about(about: Mapping[str, object]) -> None:
 
 def did_you_mean(word: str, known: Iterable[str], kind: str) -> str:
     """The known word that is nearest to a misspelt one, or all of them."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word, list(known), 1)
     return f"did you mean {near[0]}?" if near else f"the {kind} are {', '.join(known)}"
 

@@ -21,8 +21,7 @@ from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
 from ..functions import reset_stats, stats
 from ..planning.floors import duration
-from .arrays import ADDRESS_BYTES, random_array_at
-from .machines import Gpu, Host, medians
+from .machines import ADDRESS_BYTES, Gpu, Host, medians, random_array_at
 
 _BELOW = 100                            # random integers: NumPy's products depend on their size
 _REPEATS, _HOST_CALLS = 5, 20

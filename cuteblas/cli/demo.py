@@ -36,10 +36,9 @@ from ..functions import (
 )
 from ..planning.floors import duration
 from .command import PROGRAM, CommandError, Parser, refusals
-from .explain import show
+from .explain import picture, show
 from .grading import Grade, grade
 from .machines import Gpu, Host, Machine, medians
-from .pictures import picture
 from .terminal import paint, reflowed, side_by_side, wrapped
 
 _INSTALL = "pip install 'cuteblas[demo]'"

@@ -17,22 +17,27 @@ from argparse import Namespace
 from dataclasses import replace
 from itertools import cycle
 from math import prod
+from typing import Any, cast
 
 import numpy as np
 
 from .. import runtime
-from .._dtypes import DTYPES
+from .._dtypes import DTYPES, dtype
 from ..engines.memory import Memory
 from ..engines.settings import limited
 from ..functions import Explanation
 from ..functions.algorithms import check_variant, checked_algorithm
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..functions.gemm import new_matrices
+from ..layout import ComposedLayout, Figure, Swizzle, make_layout_like, size
+from ..layout.banks import BANK_BYTES, bank_of
+from ..layout.pictures.grids import Grid
+from ..planning import Plan
+from ..planning.pages import tile_figure
 from ..planning.problem import DEVICES, H200
 from .command import Parser, refusals
-from .pictures import picture
 from .problems import permutation, shapes
-from .terminal import paint, wrapped
+from .terminal import Paint, paint, side_by_side, wrapped
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
 # of operands that need not exist: aligned, and far from each other
@@ -136,3 +141,57 @@ def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
         )
     return replace(new_matrices(extents, dtype, order), address=next(_ADDRESSES))
 
+
+# -- pictures in text ------------------------------------------------------------------------------
+_SHOWN = 8                      # rows and columns of shared memory
+
+
+def picture(plan: Plan, paint: Paint) -> list[str]:
+    """The picture that goes with a plan; no lines if there is none."""
+    if (figure := tile_figure(plan)) is not None:
+        return _tile_picture(figure, paint)
+    kernel = plan.main_kernel
+    for _name, element, layout in kernel.shared if kernel else ():
+        if layout.rank == 2 and min(size(layout, 0), size(layout, 1)) >= _SHOWN:
+            return _bank_picture(layout, dtype(element).bytes, paint)
+    return []
+
+
+def _tile_picture(figure: Figure, paint: Paint) -> list[str]:
+    """Which thread, in the colour of its warp, owns each part of a tile of C."""
+    (title, *notes), grid = figure.notes, cast(Grid, figure.panels[0][0])
+    colours = list(dict.fromkeys(cell.colour for row in grid.cells for cell in row))
+    width = max(len(cell.lines[0]) for row in grid.cells for cell in row)
+    rows = (" ".join(paint(cell.lines[0].rjust(width), colours.index(cell.colour)) for cell in row)
+            for row in grid.cells)
+    return [title if paint("", 0) else title.partition(", each colour")[0],
+            *(f"  {line}" for line in (*rows, *notes))]
+
+
+def _bank_picture(layout: Any, nbytes: int, paint: Paint) -> list[str]:
+    """The bank of each element of a tile, in rows without a gap and as its layout has it."""
+    swizzled = layout if isinstance(layout, ComposedLayout) else ComposedLayout(Swizzle(0, 0, 0), 0,
+                                                                                layout)
+    swizzle, inner = swizzled.swizzle, swizzled.inner
+    across = [d == 1 for d in inner.flat_stride].index(True)        # the mode of neighbours
+    # what the swizzle moves as one, and how far apart rows are that it moves differently
+    chunk = max(1 << swizzle.base if swizzle.bits else 1, BANK_BYTES // nbytes)
+    apart = max(1, (swizzle.mask & -swizzle.mask) // inner[1 - across].flat_stride[0])
+    columns, rows = (range(0, min(size(layout, mode), _SHOWN * step), step)
+                     for mode, step in ((across, chunk), (1 - across, apart)))
+    heading = "".join(f"{f'j{j}':>4}" for j in columns)
+    tables = [["", "", *(f"{f'i{i}':>6}" for i in rows)]]
+    for each in dict.fromkeys((make_layout_like(inner), layout)):
+        width = max(len(heading), len(str(each)))
+        tables.append([str(each).ljust(width), heading.ljust(width)])
+        for i in rows:
+            banks = [bank_of(each(*((j, i) if across == 0 else (i, j))), nbytes) for j in columns]
+            line = "".join(paint(f"{bank:>4}", bank * BANK_BYTES // (chunk * nbytes))
+                           for bank in banks)
+            tables[-1].append(line + " " * (width - len(heading)))
+    tables[0][:2] = [" " * len(tables[0][2])] * 2
+    extents = f"{size(layout, 1 - across)}x{size(layout, across)}"
+    return [f"a tile of {extents} elements of {nbytes} bytes in shared memory: the bank of element "
+            "(i, j)",
+            *side_by_side(tables),
+            "  lanes that access a row or a column and meet in one bank wait for each other"]

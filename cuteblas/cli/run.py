@@ -24,7 +24,6 @@ from ..array import patches
 from ..array.install import install, install_with_cupy
 from ..functions import stats
 from .command import PROGRAM, CommandError, Parser, ended
-from .comparison import CupyCalls, NumpyCalls
 from .terminal import wrapped
 
 _DELEGATED = "delegated to "
@@ -61,7 +60,11 @@ def run(options: Namespace) -> int:
     except CommandError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.status
-    counter = (NumpyCalls() if options.numpy else CupyCalls()) if options.compare else None
+    counter: Any = None
+    if options.compare:                 # for which much has to be imported
+        from .comparison import CupyCalls, NumpyCalls
+
+        counter = NumpyCalls() if options.numpy else CupyCalls()
     refused: list[str] = []
 
     def tell() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill, wrap
@@ -29,7 +28,9 @@ def paint() -> Paint:
 
 def columns() -> int:
     """Width to write for: the terminal's, between 40 and 100."""
-    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns))
+    from shutil import get_terminal_size  # with all formats of archives
+
+    return max(_NARROWEST, min(_WIDEST, get_terminal_size((_WIDEST, 24)).columns))
 
 
 def wrapped(text: str) -> str:

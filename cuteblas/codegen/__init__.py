@@ -3,7 +3,7 @@ that most kernels use; its modules have the others."""
 
 from typing import TYPE_CHECKING
 
-from .._imports import imported as _imported
+from .._imports import at_first_use as _at_first_use
 
 if TYPE_CHECKING:
     from .architectures import oldest_with
@@ -38,10 +38,5 @@ _HOMES = {"CodegenError": "engine", "CpAsync": "copies", "Element": "engine", "F
           "oldest_with": "architectures", "operand_layout": "swizzled", "partition": "tiled",
           "static_extents": "engine", "wgmma_delivered": "wgmma"}
 
-if not TYPE_CHECKING:
-    def __getattr__(name: str) -> object:
-        """Import a word's module when it is first used: what moves arrays needs none of them."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = _imported(f"{__name__}.{_HOMES[name]}", name)
-        return globals()[name]
+if not TYPE_CHECKING:                   # what moves arrays needs none of them
+    __getattr__ = _at_first_use(__name__, _HOMES)

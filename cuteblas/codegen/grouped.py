@@ -12,12 +12,12 @@ from itertools import accumulate
 
 from .._dtypes import dtype
 from ..layout import Layout, Tensor
-from ..layout.symbolic import equal
+from ..layout.symbolic import Var, equal
 from .builder import KernelBuilder
 from .copies import Vector
 from .engine import Element, Pointer
 from .kernel import GeneratedKernel, Param
-from .values import Term
+from .values import Term, integer
 
 WORD_BYTES = 8
 
@@ -96,3 +96,22 @@ def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:
     entries = 1 << max(1, (len(blocks) - 1).bit_length())
     *before, total = accumulate(blocks, initial=0)
     return [*before, *[2**62] * (entries - len(before))], total
+
+
+# -- two launches of one kernel as one: a block takes the parameters of its launch -----------------
+class PairBuilder(KernelBuilder):
+    """Writes one kernel that does the work of two launches; the kernel is written as for one
+    launch."""
+
+    def __init__(self, name: str, threads: int, **options: object):
+        super().__init__(name, threads, **options)       # type: ignore[arg-type]
+        super()._pass(Param("blocks_first", "scalar", self._int_dtype))
+        first, block = Var("blocks_first", 0), self.block_index("block_of_both")
+        second = self.flag("second", integer(block) >= first)
+        self._block_index = self._c(self.let("own_block", block - second * first))
+
+    def _pass(self, param: Param) -> None:
+        name = param.name
+        for i in range(2):
+            super()._pass(replace(param, name=f"{name}{i}"))
+        self._line(f"{param.ctype} const {self._fresh(name)} = second ? {name}1 : {name}0;")

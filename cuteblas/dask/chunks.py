@@ -25,8 +25,6 @@ from ..engines.settings import Backend
 from ..functions import ascontiguousarray, backend, copy, einsum, matmul, tensordot
 from ..functions.signatures import Precision
 
-__all__ = ["Term", "add", "concatenate", "einsum_of_chunks", "mirrored", "tensordot_of_chunks"]
-
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {"einsum": einsum, "matmul": matmul,
                                                 "tensordot": tensordot}
 

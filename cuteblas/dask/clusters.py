@@ -15,8 +15,6 @@ try:
 except ImportError:                     # dask[array] alone: schedulers of this process
     LocalCluster = Nanny = object       # type: ignore[assignment,misc]
 
-__all__ = ["GPUCluster"]
-
 _OFFLOAD = "DASK_DISTRIBUTED__COMM__OFFLOAD"
 """The message size for a separate thread, which distributed reads when it is imported."""
 

@@ -23,8 +23,6 @@ import numpy as np
 from .._forks import forget_in_children, surviving
 from ..engines.counters import tally
 
-__all__ = ["MESSAGE_BYTES", "Memory", "Offers", "fetch", "offers", "possible"]
-
 MESSAGE_BYTES = 1 << 16
 """Length of an offer: workers read such messages in a separate thread, which may wait."""
 _TOKEN_BYTES = 16
@@ -34,7 +32,8 @@ _MOST_IDLE = 256                        # connections without a token
 _BREATH = 0.05                          # seconds until a connection is accepted that could not be
 _MAPPED = 32                            # allocations of other processes that stay mapped
 _HANDLE, _BYTES, _DONE = b"h", b"b", b"d"
-_PLACE = struct.Struct("<64sQ")   # a handle, and where in its memory the array begins
+_PLACE = struct.Struct("<?64sQ")
+"""A handle and where in its memory the array begins; false and the words of an error."""
 
 
 def possible() -> bool:
@@ -148,10 +147,10 @@ class Offers:
                 while (wish := _received(connection, 1)) != _DONE:
                     if wish == _HANDLE:
                         try:
-                            handle, offset = self._memory.handle_of(x)
-                        except RuntimeError:            # CUDA's: memory of a kind that has none
-                            handle, offset = b"", 0
-                        connection.sendall(_PLACE.pack(handle, offset))
+                            place = True, *self._memory.handle_of(x)
+                        except RuntimeError as error:   # CUDA's: memory of a kind that has none
+                            place = False, str(error).encode(), 0
+                        connection.sendall(_PLACE.pack(*place))
                     else:
                         connection.sendall(memoryview(self._memory.on_host(x)))
         except OSError:
@@ -171,30 +170,30 @@ def fetch(memory: Any, address: str, message: bytes, shape: tuple[int, ...],
         if not prod(shape):
             connection.sendall(_DONE)
             return x
-        if _by_handle(memory, connection, x):
-            tally("dask.chunks", "moved", "between GPUs").tick()
-        else:
+        refusal = _by_handle(memory, connection, x)
+        if refusal is not None:
             connection.sendall(_BYTES)
             memory.put(x, _received(connection, x.nbytes))
-            tally("dask.chunks", "moved", f"by the host: {_refused[0]}").tick()
+        tally("dask.chunks", "moved",
+              "between GPUs" if refusal is None else f"by the host: {refusal}").tick()
         connection.sendall(_DONE)
     return x
 
 
-def _by_handle(memory: Any, connection: socket.socket, x: Any) -> bool:
-    """Fill an array by a copy between GPUs; false where they do not reach each other."""
+def _by_handle(memory: Any, connection: socket.socket, x: Any) -> str | None:
+    """Fill an array by a copy between GPUs; the reason if that cannot be."""
     if _refused:
-        return False
+        return _refused[0]
     connection.sendall(_HANDLE)
-    handle, offset = _PLACE.unpack(_received(connection, _PLACE.size))
+    found, handle, offset = _PLACE.unpack(_received(connection, _PLACE.size))
+    if not found:
+        return bytes(handle).rstrip(b"\0").decode(errors="replace")
     try:
-        if not any(handle):
-            raise RuntimeError("memory of its kind has no handle")
         memory.copy(x, handle, offset)
     except RuntimeError as error:                       # CUDA's
         _refused.append(str(error))
-        return False
-    return True
+        return _refused[0]
+    return None
 
 
 _refused: list[str] = []

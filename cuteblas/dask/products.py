@@ -36,8 +36,6 @@ from ..functions.gufunc import resolve_product
 from ..functions.routing import route_of
 from .chunks import Term, add, mirrored
 
-__all__ = ["DASKS", "einsum", "matmul", "tensordot"]
-
 DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
 
 _CHAINS = 64      # of partial sums that may be computed at the same time at least, if there are so

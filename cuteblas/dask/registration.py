@@ -18,8 +18,6 @@ from dask.array.dispatch import concatenate_lookup, einsum_lookup, tensordot_loo
 from ..array.wrapper import ndarray
 from . import chunks, products
 
-__all__ = ["install", "uninstall"]
-
 dask.config.update_defaults({"cuteblas": {"precision": None, "backend": None, "peer-copies": None}})
 
 with suppress(ImportError):             # without distributed, arrays do not move

@@ -20,8 +20,6 @@ from ..array.wrapper import ndarray, unwrapped, wrap
 from ..functions import ascontiguousarray
 from .offers import Memory, fetch, offers, possible
 
-__all__: list[str] = []
-
 _LEAST_BYTES = 1 << 21             # of an array that is worth a question to the process that has it
 _memory = cache(Memory)
 

@@ -15,26 +15,21 @@ Examples
 
 from __future__ import annotations
 
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+from .._imports import at_first_use as _at_first_use
 from . import errors
 from .compiler import available, why_unavailable
 from .errors import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from .kernel import AccessCount, EmulatedKernel, Pointer, Table, compile, pointer
-    from .plans import run
+    from .kernel import AccessCount, EmulatedKernel, Pointer, Table, compile, pointer, run
 
 __all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "available", "compile", "pointer",
            "run", "why_unavailable", *errors.__all__]
 __dir__ = __all__.copy
 
-if not TYPE_CHECKING:
-    def __getattr__(name: str) -> object:
-        """Import the emulator, and with it the language of kernels, when it is first used."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = getattr(_import_module(".plans" if name == "run" else ".kernel",
-                                                 __name__), name)
-        return globals()[name]
+if not TYPE_CHECKING:                   # the emulator imports the language of kernels
+    __getattr__ = _at_first_use(__name__, dict.fromkeys(
+        ("AccessCount", "EmulatedKernel", "Pointer", "Table", "compile", "pointer", "run"),
+        "kernel"))

@@ -6,13 +6,13 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import BoundedSemaphore, Event, Lock, Thread, local, main_thread
+from threading import BoundedSemaphore, Event, Lock, Thread, enumerate, local
 from time import perf_counter, sleep
 from typing import Any
 
 from .._forks import BACKGROUND, forget_in_children, surviving
 
-__all__ = ["Job", "expect", "later", "short_turns"]
+__all__ = ["Job", "expect", "go_on", "later", "short_turns"]
 
 _MOST = 4         # at once; each compiles the kernels of a plan side by side
 _PATIENCE = 0.25  # an overdue job is expected to take this part of its time so far in addition
@@ -38,8 +38,8 @@ class Job:
         with _turns, short_turns():
             _here.job = self
             try:
-                if main_thread().is_alive():
-                    self._work()
+                go_on()
+                self._work()
             except BaseException as error:
                 self._error = error
             finally:
@@ -67,6 +67,13 @@ class Job:
 
 
 _here = local()
+
+
+def go_on() -> None:
+    """End this thread's job if the program has ended, which waits for it."""
+    if all(thread.daemon or thread.name == BACKGROUND or not thread.is_alive()
+           for thread in enumerate()):
+        raise SystemExit
 
 
 def expect(seconds: float) -> None:

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-__all__ = ["NOTHING", "ByName", "Carrier", "Func", "Kind", "fast_paths", "kind_of", "kind_of_type",
-           "own_call", "own_types", "register_own_type"]
+__all__ = ["NOTHING", "ByName", "Carrier", "Func", "Kind", "Replayable", "fast_paths", "kind_of",
+           "kind_of_type", "own_call", "own_types", "register_own_type", "replays"]
 
 ByName = Mapping[str, Any]
 Func = Callable[..., Any]
@@ -88,3 +88,34 @@ def kind_of_type(kind: type) -> Kind:
 
 
 forget_in_children(kind_of_type.cache_clear)
+
+
+class _Replays(dict[type, Func | None]):
+    def __missing__(self, kind: type) -> Func | None:
+        if kind_of_type(kind) != "cupy":
+            return None
+        from .replay.cupy import NDARRAY, replay
+
+        self[NDARRAY] = replay
+        forget_in_children(lambda: self.pop(NDARRAY, None))     # where CUDA is refused
+        return self.get(kind)
+
+
+replays = _Replays()
+"""By the first operand's type: what replays a call from (head, operands, out, scalars)."""
+
+
+class Replayable(NamedTuple):
+    """A call that may be replayed or recorded: ``head`` is all but its arrays, ``inputs`` are only
+    read, ``roles`` are those of inputs and, last, the result."""
+
+    replay: Func
+    head: Any
+    inputs: tuple[Any, ...]
+    out: Any
+    roles: tuple[str, ...]
+    scalars: tuple[Any, ...]
+
+    def answer(self) -> Any:
+        """The result if a call like this one was recorded, else ``None``."""
+        return self.replay(self.head, self.inputs, self.out, self.scalars)

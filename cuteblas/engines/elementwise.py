@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._dtypes import dtype, element_of
-from ..planning.problem import GemmProblem, merged
+from ..planning.problem import GemmProblem, Operand, merged
 from .memory import Memory
-from .problems import Matrix, folded_problem
+from .problems import folded_problem
 
 if TYPE_CHECKING:
     # with the language of kernels, which few calls need
@@ -128,12 +128,12 @@ def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...
           modes: list[tuple[int, ...]], shifts: tuple[int, ...] = ()) -> Part:
     *batch, rows, columns = modes
     shifts = shifts or (0,) * len(every)
-    matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch),
-                       gcd(x.alignment, shift))
+    matrices = [Operand(x.dtype.name, (rows[i], columns[i]), tuple(mode[i] for mode in batch),
+                        alignment=gcd(x.alignment, shift))
                 for i, (x, shift) in enumerate(zip(every, shifts, strict=True), 1)]
     out = dtype(every[0].dtype.name)
-    nothing = Matrix(out.name if out.is_multiplied else out.computed, 0, 0, (0,) * len(batch),
-                     matrices[0].alignment)
+    nothing = Operand(out.name if out.is_multiplied else out.computed, (0, 0), (0,) * len(batch),
+                      alignment=matrices[0].alignment)
     problem = folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing,
                              nothing, matrices[0], graph=graph,
                              operands=dict(zip(names, matrices[1:], strict=True)), precision="ieee")

@@ -29,7 +29,7 @@ from .tuning import Problem, fastest, plan_for
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
     from ..planning.plan import Plan
-    from .replay.registry import Replayable
+    from .dispatch import Replayable
 
 __all__ = ["Execution"]
 

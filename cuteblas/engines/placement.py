@@ -15,13 +15,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
-from threading import Event, main_thread
+from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._forks import orphaned, use_cuda
+from .background import Job, go_on, later
 from .counters import tally
 from .settings import (
     backend,
@@ -34,7 +35,6 @@ from .settings import (
 
 if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
-    from .background import Job
     from .engine import Engine
 
 __all__ = ["FEW", "Work", "bytes_of", "copy_work", "engine_for", "gpu_seconds", "host_engine",
@@ -216,7 +216,6 @@ def _start() -> bool:
         _why_not = why_unavailable()
         _started = _why_not is None
         if _started:
-            from .background import later
             from .reuse import prepare
 
             later(prepare)
@@ -261,8 +260,6 @@ def _prepared() -> bool:
     """Whether they are imported; the first call begins that, once the driver has begun."""
     global _preparing
     if _preparing is None and not _ready:
-        from .background import later
-
         _preparing = later(_alone, _prepare)
         if hasattr(os, "register_at_fork"):
             # a child would wait for imports that have begun here
@@ -273,7 +270,6 @@ def _prepared() -> bool:
 def start_soon() -> None:
     """Start CUDA in another thread where calls may move: the program asked for it."""
     if current_backend() == "auto" and _possible() and not _started and _starting is None:
-        from .background import later
         from .reuse import prepare
 
         _begin_to_start()
@@ -284,8 +280,6 @@ def start_soon() -> None:
 def _begin_to_start() -> None:
     global _starting
     if _starting is None:
-        from .background import later
-
         # children that are forked meanwhile must not wait for imports that have begun here
         use_cuda()
         _begun.clear()
@@ -295,6 +289,7 @@ def _begin_to_start() -> None:
 def _alone(function: Callable[..., object], *arguments: Any) -> None:
     """Call a function that imports something once the driver has begun."""
     _begun.wait(_START)
+    go_on()
     function(*arguments)
 
 
@@ -356,16 +351,20 @@ def _start_and_make_ready() -> None:
     """Start CUDA, and compile and import meanwhile what calls need."""
     from .._cache import usage
     from ..runtime.devices import create_context, load_libraries, start_driver
-    from .background import later
 
-    start_driver()
-    context = later(create_context)
-    load_libraries()
-    _begun.set()
+    try:
+        start_driver()
+        go_on()
+        context = later(create_context)
+        load_libraries()
+    finally:
+        _begun.set()
+    go_on()
     threads = later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
         later(_import_planning)
-    if _start() and main_thread().is_alive():      # else the program has ended, and should not wait
+    if _start():
+        go_on()
         _import_engines()
         for job in (context, threads):
             job.exception()
@@ -462,7 +461,6 @@ def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
     if _moving is None or _moving.done():
         nbytes = int(gain * _costs().link(_processors()))
         if worth := [x for x in large if wanted(x, nbytes)]:
-            from .background import later
             from .host_cuda import keep_soon
 
             if all(owning(x) is not None for x in worth):

@@ -17,8 +17,8 @@ from .memory import Ints, Memory, new_memory, overlap, overlaps_itself
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
-__all__ = ["Matrix", "Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem",
-           "matrix", "readable", "writable"]
+__all__ = ["Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem", "matrix",
+           "readable", "writable"]
 
 # The widest word that kernels move, in bytes.
 _WORD = 16
@@ -59,91 +59,69 @@ def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
     return Staged(out if reason is None else new_memory(replace(out, dtype=dtype), "C"), reason)
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """A stack of matrices; ``rows``, ``columns`` and ``batch`` are strides in elements."""
-
-    dtype: str
-    rows: int
-    columns: int
-    batch: Ints
-    alignment: int = 16
-    conj: bool = False
-
-    def operand(self, batch: Ints, strides: tuple[int, int]) -> Operand:
-        return Operand(self.dtype, strides, batch, self.conj, self.alignment)
-
-
-def matrix(x: Memory, core: tuple[int | None, int | None], batch: Ints, *,
-           conj: bool = False) -> Matrix:
+def matrix(x: Memory, core: tuple[int | None, int | None], batch: Ints) -> Operand:
     """The stack whose rows and columns are the axes ``core`` (``None``: a vector lacks it); modes
     of extent 1 get stride 0."""
     steps = [stride // x.dtype.itemsize if extent > 1 else 0
              for stride, extent in zip(x.strides, x.shape, strict=True)]
     rows, columns = (0 if axis is None else steps[axis] for axis in core)
     rest = [step for axis, step in enumerate(steps) if axis not in core]
-    return Matrix(x.dtype.name, rows, columns, (0,) * (len(batch) - len(rest)) + tuple(rest),
-                  x.alignment, conj)
+    return Operand(x.dtype.name, (rows, columns), (0,) * (len(batch) - len(rest)) + tuple(rest),
+                   alignment=x.alignment)
 
 
-def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Matrix, b: Matrix,
-                   c: Matrix, *, graph: EpilogueGraph | None = None,
-                   operands: Mapping[str, Matrix] = NOTHING,
-                   outputs: Mapping[str, Matrix] = NOTHING, alpha: ScalarKind = "one",
+def folded_problem(extents: tuple[int, int, int], batch: Ints, a: Operand, b: Operand,
+                   c: Operand, *, graph: EpilogueGraph | None = None,
+                   operands: Mapping[str, Operand] = NOTHING,
+                   outputs: Mapping[str, Operand] = NOTHING, alpha: ScalarKind = "one",
                    beta: ScalarKind = "zero", precision: str = "auto", variant: str | None = None,
                    compute: str | None = None) -> GemmProblem:
     """The problem of A (m, k) B (k, n) into C (m, n), with as few batch modes as possible."""
-    # Batch modes of extent 1 are dropped, those that are one for every operand merged; a mode
+    # Batch modes of extent 1 are dropped, those that are one for every operand joined; a mode
     # along which B does not move becomes part of M where strides of A, C and all over C allow it,
     # likewise of A and N.
     over_c = [c, *operands.values(), *outputs.values()]
-    rows = _Side(extents[0], (a.rows, *(x.rows for x in over_c)))
-    columns = _Side(extents[1], (b.columns, *(x.columns for x in over_c)))
-    modes: list[Ints] = []           # the extent, then the strides in A, in B and over C
-    for mode in zip(batch, *(x.batch for x in (a, b, *over_c)), strict=True):
-        if mode[0] == 1:
-            continue
-        if modes and all(outer == inner * mode[0]
-                         for outer, inner in zip(modes[-1][1:], mode[1:], strict=True)):
-            mode = (modes.pop()[0] * mode[0], *mode[1:])
-        modes.append(mode)
+    # an extent, then strides: in A or B, and over C
+    rows: Ints = extents[0], a.strides[0], *(x.strides[0] for x in over_c)
+    columns: Ints = extents[1], b.strides[1], *(x.strides[1] for x in over_c)
+    modes: list[Ints] = []                                  # in A, in B, and over C
+    for mode in zip(batch, *(x.batch_strides for x in (a, b, *over_c)), strict=True):
+        if modes and (joined := _joined(mode, modes[-1])):
+            modes[-1] = joined
+        elif mode[0] != 1:
+            modes.append(mode)
     for mode in modes[::-1]:
         extent, in_a, in_b, *in_c = mode
-        if in_b == 0 and rows.absorbs((in_a, *in_c)):
-            rows = rows.with_outer(extent, (in_a, *in_c))
-        elif in_a == 0 and columns.absorbs((in_b, *in_c)):
-            columns = columns.with_outer(extent, (in_b, *in_c))
+        if in_b == 0 and (joined := _joined(rows, (extent, in_a, *in_c))):
+            rows = joined
+        elif in_a == 0 and (joined := _joined(columns, (extent, in_b, *in_c))):
+            columns = joined
         else:
             continue
         modes.remove(mode)
 
     left, batch_a, batch_b, *batches = (tuple(mode[i] for mode in modes)
                                         for i in range(3 + len(over_c)))
-    first, *rest = (x.operand(strides, (rows.strides[i], columns.strides[i]))
-                    for i, (x, strides) in enumerate(zip(over_c, batches, strict=True), 1))
+    first, *rest = (replace(x, strides=pair, batch_strides=each)
+                    for x, pair, each in zip(over_c, zip(rows[2:], columns[2:], strict=True),
+                                             batches, strict=True))
     fusion = None
     if graph is not None:
         named, reads = list(zip((*operands, *outputs), rest, strict=True)), len(operands)
         fusion = Fusion(graph, tuple(named[:reads]), tuple(named[reads:]))
-    return GemmProblem(rows.extent, columns.extent, extents[2],
-                       a.operand(batch_a, (rows.strides[0], a.columns)),
-                       b.operand(batch_b, (columns.strides[0], b.rows)), first, left, alpha, beta,
-                       precision, variant, compute, fusion)
+    return GemmProblem(rows[0], columns[0], extents[2],
+                       replace(a, strides=(rows[1], a.strides[1]), batch_strides=batch_a),
+                       replace(b, strides=(columns[1], b.strides[0]), batch_strides=batch_b), first,
+                       left, alpha, beta, precision, variant, compute, fusion)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """M or N: its extent, and its strides (elements) in A or B, in C and in all over C."""
-
-    extent: int
-    strides: Ints
-
-    def absorbs(self, strides: Ints) -> bool:
-        """Whether a batch mode with these strides continues this mode."""
-        return self.extent == 1 or strides == tuple(s * self.extent for s in self.strides)
-
-    def with_outer(self, extent: int, strides: Ints) -> _Side:
-        return _Side(extent, strides) if self.extent == 1 else replace(self, extent=self.extent * extent)
+def _joined(inner: Ints, outer: Ints) -> Ints | None:
+    """Two modes, each an extent and strides, as one; ``None`` if the outer one does not go on where
+    the inner one ends."""
+    extent, *strides = inner
+    if extent == 1:
+        return outer
+    return (extent * outer[0], *strides) if outer[1:] == tuple(s * extent for s in strides) else None
 
 
 def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:

@@ -12,11 +12,10 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types
+from ..engines.dispatch import ByName, Func, kind_of, own_call, own_types, replays
 from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
 from ..engines.replay.recording import store
-from ..engines.replay.registry import replays
 from .algorithms import (
     AS_PLANNED,
     checked_algorithm,

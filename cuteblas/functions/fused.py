@@ -10,14 +10,13 @@ import numpy as np
 
 from .._dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
-from ..engines.dispatch import ByName, Func, kind_of, own_call
+from ..engines.dispatch import ByName, Func, Replayable, kind_of, own_call, replays
 from ..engines.emulator import NUMPY
 from ..engines.engine import Engine
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import QUIET, product_in
 from ..engines.placement import FEW, engine_for
 from ..engines.replay.numpy import record_key, recorded
-from ..engines.replay.registry import Replayable, replays
 from .algorithms import NATIVE, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice

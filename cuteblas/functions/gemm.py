@@ -23,8 +23,8 @@ from ..engines.memory import (
     same_elements,
 )
 from ..engines.numpy_gemm import Multiplication, new_array, product_in
-from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
-from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
+from ..engines.problems import Staged, folded_problem, matrix, readable, writable
+from ..planning.problem import GemmProblem, Operand, ReductionProblem, ScalarKind
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 
 Result = tuple[Any, ByName]
@@ -176,7 +176,7 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
                              new_matrices(shape, np.dtype(dtype), given.order))
                for name, dtype in (trace.outputs if trace else ())}
 
-    def laid_out(x: Any) -> Matrix:
+    def laid_out(x: Any) -> Operand:
         memory = run.memory(x)
         return matrix(memory, (len(memory.shape) - 2, len(memory.shape) - 1), shape[:-2])
 
@@ -372,13 +372,6 @@ def _reduce(run: Execution, op: str, axis: int, source: Any, into: Any) -> None:
     whole, result = matrix(x, (kept, summed), batch), matrix(r, (rank - 2, None), batch)
     wide = "float64" if result.dtype == "float64" and np.dtype(x.dtype).kind == "f" else None
     compute = result.dtype if np.dtype(r.dtype).kind in "iu" else wide
-    problem = ReductionProblem(
-        x.shape[kept],
-        x.shape[summed],
-        whole.operand(whole.batch, (whole.rows, whole.columns)),
-        result.operand(result.batch, (result.rows, 0)),
-        batch,
-        op,  # type: ignore[arg-type]
-        compute
-    )
+    problem = ReductionProblem(x.shape[kept], x.shape[summed], whole, result, batch,
+                               op, compute)             # type: ignore[arg-type]
     run.run(problem, {"src": source, "dst": into})

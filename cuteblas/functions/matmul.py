@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import ByName, Func, fast_paths, kind_of, own_call
+from ..engines.dispatch import ByName, Func, fast_paths, kind_of, own_call, replays
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, staying, stays
 from ..engines.replay.recording import store
-from ..engines.replay.registry import replays
 from ..engines.settings import (
     backend_of_environment,
     chosen_backend,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types
+from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types, replays
 from ..engines.exact import (
     BY_BLAS,
     FLOAT32,
@@ -23,7 +23,6 @@ from ..engines.exact import (
 )
 from ..engines.memory import Memory
 from ..engines.placement import FEW, Work, host_engine, offload, rehearsing, stays, work_of
-from ..engines.replay.registry import replays
 from ..engines.settings import backend, backend_of_environment, chosen_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .expressions import Expression, stand_in

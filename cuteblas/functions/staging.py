@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .._dtypes import accumulator_of
+from ..engines.dispatch import replays
 from ..engines.emulator import REHEARSAL
 from ..engines.execution import Execution
 from ..engines.memory import Memory, shadow
 from ..engines.problems import has_kernels, readable
-from ..engines.replay.registry import replays
 from ..planning.problem import GemmProblem
 from .algorithms import AS_PLANNED, Algorithm
 from .gemm import GemmArguments, Result, gemm, prepare

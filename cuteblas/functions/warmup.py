@@ -182,10 +182,10 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     from concurrent.futures import ThreadPoolExecutor
 
     from .. import runtime
+    from ..codegen.architectures import target_architecture
     from ..emulator.compiler import build
     from ..emulator.errors import CompilerError
     from ..engines.settings import limited
-    from ..runtime.architectures import target_architecture
     from ..runtime.compiler import is_compiled
     from ..runtime.mover import BUILT, SOURCE
 

@@ -22,8 +22,7 @@ from ..codegen import (
     Vector,
     cast,
 )
-from ..codegen.grouped import TableBuilder
-from ..codegen.paired import PairBuilder
+from ..codegen.grouped import PairBuilder, TableBuilder
 from ..layout import (
     Layout,
     Tensor,

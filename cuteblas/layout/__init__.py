@@ -80,7 +80,7 @@ from .inttuple import (
                    wrap,
                    zero_of,
 )
-from .pictures.drawings import (
+from .pictures import (
                    bank_picture,
                    copy_picture,
                    draw,

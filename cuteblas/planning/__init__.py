@@ -1,8 +1,8 @@
 """Problems and plans: what is computed, and by which kernels. Pure: nothing here needs a GPU."""
 
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+from .._imports import at_first_use as _at_first_use
 from .plan import Argument, Launch, Plan
 from .problem import (
     H200,
@@ -26,16 +26,11 @@ __all__ = ["H200", "Argument", "ContractionProblem", "CopyProblem", "DeviceInfo"
            "plan_copy", "plan_gemm", "plan_reduction"]
 __dir__ = __all__.copy
 
-_PLANNERS = {"plan_contraction": ".gemm.contraction", "plan_copy": ".copy.dispatch",
-             "plan_gemm": ".gemm.dispatch", "plan_reduction": ".reductions"}
-
-if not TYPE_CHECKING:
-    def __getattr__(name: str) -> object:
-        """Import a planner, and with it all kernels, when it is first used."""
-        if name not in _PLANNERS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = getattr(_import_module(_PLANNERS[name], __name__), name)
-        return globals()[name]
+if not TYPE_CHECKING:                   # a planner imports all kernels
+    __getattr__ = _at_first_use(__name__, {"plan_contraction": "gemm.contraction",
+                                           "plan_copy": "copy.dispatch",
+                                           "plan_gemm": "gemm.dispatch",
+                                           "plan_reduction": "reductions"})
 
 
 def _repr_html_(plan: Plan) -> str:

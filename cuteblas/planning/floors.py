@@ -6,7 +6,6 @@ measurements stands in docs/performance/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -22,6 +21,7 @@ from .problem import (
     GroupedProblem,
     Problem,
     ReductionProblem,
+    Tensor,
 )
 
 # Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute
@@ -176,12 +176,12 @@ def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
     return device.seconds(0, 2, nbytes / memory["share of bandwidth"])
 
 
-def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:
+def touched_bytes(x: Tensor) -> int:
     """Bytes of the sectors that hold elements; those that broadcasting repeats count once."""
-    if 0 in shape:
+    if any(n == 0 for n, _s in x.modes):
         return 0
-    modes = sorted((abs(s) * item, n) for n, s in zip(shape, strides, strict=True) if s and n > 1)
-    run = item                    # bytes from the first to the last of a run without unused sectors
+    modes = sorted((abs(s) * x.item, n) for n, s in x.modes if s and n > 1)
+    run = x.item                  # bytes from the first to the last of a run without unused sectors
     while modes and modes[0][0] <= max(run, _SECTOR):
         stride, extent = modes.pop(0)
         run += stride * (extent - 1)

@@ -23,8 +23,7 @@ from ..kernels.gemm.split import GemmSplitConfig
 from ..kernels.gemm.wgmma import WgmmaConfig
 from ..layout import Figure, size
 from ..layout.banks import BANKS, bank_of
-from ..layout.pictures.colours import by_bank, by_thread
-from ..layout.pictures.grids import Cell, grid_of
+from ..layout.pictures.grids import Cell, by_bank, by_thread, grid_of
 from .floors import duration, estimate
 from .plan import Plan
 from .problem import Pair

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codegen.architectures import capabilities
-from .arguments import ArgumentBlock
+from .arguments import ArgumentBlock, tensor_map_encoder
 from .devices import device_info, is_captured
 from .errors import DriverError, require
-from .graphs import LaunchGraph, graph_of
+from .graphs import Call, LaunchGraph, graph_of
 from .loading import load_all
 from .overlap import OverlappingLaunch
-from .tensor_maps import tensor_map_encoder
 
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
@@ -62,32 +61,19 @@ class PlanRecord(NamedTuple):
     launches: tuple[Launch, ...]
 
 
-class _Call(NamedTuple):
-    """One launch: its launcher, function, blocks, threads, shared bytes and ``kernelParams``."""
-
-    launch_kernel: Callable[..., Any]
-    function: int
-    x: int
-    y: int
-    z: int
-    threads: int
-    shared_bytes: int
-    parameters: int
-
-
 class _OnStream:
     """Several launches on one stream, as a graph from some call on."""
 
     __slots__ = ("arguments", "calls", "graph", "times", "updates")
 
-    def __init__(self, arguments: ArgumentBlock, calls: tuple[_Call, ...]):
+    def __init__(self, arguments: ArgumentBlock, calls: tuple[Call, ...]):
         self.arguments, self.calls = arguments, calls
         self.graph: LaunchGraph | None = None
         self.times = 0                  # calls without a graph; negative if there will be none
         self.updates: tuple[tuple[int, int], ...] = ()
 
 
-def _launched_on(call: _Call, stream: int) -> None:
+def _launched_on(call: Call, stream: int) -> None:
     call.launch_kernel(call.function, call.x, call.y, call.z, call.threads, 1, 1, call.shared_bytes,
                        stream, call.parameters, 0)
 
@@ -181,7 +167,7 @@ class Executor:
             arguments, calls = block
             arguments.write(addresses, alpha, beta, numbers)
             for call in calls:
-                launch_kernel, function, x, y, z, threads, shared_bytes, parameters = call
+                launch_kernel, function, x, y, z, threads, shared_bytes, parameters, _ = call
                 try:
                     launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, stream,
                                   parameters, 0)
@@ -208,9 +194,7 @@ class Executor:
                 if here.times <= _PLAIN_CALLS:
                     return False
                 here.arguments.write(addresses, alpha, beta, numbers)
-                graph = here.graph = self._graph_of([partial(_launched_on, call)
-                                                     for call in here.calls],
-                                                    here.arguments.parameters)
+                graph = here.graph = self._graph_of(here.calls)
                 here.times = -1
                 here.updates = tuple(enumerate(here.arguments.reads))
                 if graph is None:
@@ -229,16 +213,16 @@ class Executor:
             self._streams[stream] = here
         return True
 
-    def _new_block(self) -> tuple[ArgumentBlock, tuple[_Call, ...]]:
+    def _new_block(self) -> tuple[ArgumentBlock, tuple[Call, ...]]:
         arguments = ArgumentBlock(self.plan.launches, self._roles, tensor_map_encoder)
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
 
-        def call(function: int, launch: Launch, parameters: int) -> _Call:
+        def call(function: int, launch: Launch, parameters: int) -> Call:
             kernel = launch.kernel
             overlaps = kernel.waits and capabilities(self.plan.arch).overlapping_launches
             launch_kernel = self._overlapping() if overlaps else self._launch_kernel
-            return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes,
-                         parameters)
+            return Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes,
+                        parameters, overlaps)
 
         return arguments, tuple(call(*each) for each in launches)
 
@@ -246,7 +230,7 @@ class Executor:
     def _cuda(self) -> Any:
         return require("cupy").cuda
 
-    def _again(self, error: RuntimeError, call: _Call, stream: int) -> None:
+    def _again(self, error: RuntimeError, call: Call, stream: int) -> None:
         """Launch once more if the thread had no context yet, else say what went wrong."""
         cuda = self._cuda
         current = cuda.Device().id

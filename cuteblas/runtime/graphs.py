@@ -7,15 +7,40 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._forks import orphaned
 from .driver import driver_function
 from .errors import DriverError
 from .overlap import LaunchError
 
-_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
-_NON_BLOCKING, _RELAXED = 1, 2          # CUstream_flags, CUstreamCaptureMode
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+
+
+class Call(NamedTuple):
+    """One launch: its launcher, function, blocks, threads, shared bytes and ``kernelParams``, and
+    whether it may begin while the one before runs."""
+
+    launch_kernel: Callable[..., Any]
+    function: int
+    x: int
+    y: int
+    z: int
+    threads: int
+    shared_bytes: int
+    parameters: int
+    overlaps: bool
+
+
+class _Edge(ctypes.Structure):
+    """``CUgraphEdgeData``."""
+
+    _fields_ = (("from_port", ctypes.c_ubyte), ("to_port", ctypes.c_ubyte),
+                ("type", ctypes.c_ubyte), ("_reserved", ctypes.c_ubyte * 5))
+
+
+_COMPLETE = _Edge()
+_PROGRAMMATIC = _Edge(from_port=1, type=1)      # what programmatic stream serialization is there
 
 
 class _Parameters(ctypes.Structure):
@@ -26,16 +51,13 @@ class _Parameters(ctypes.Structure):
 
 _PARAMETERS: dict[str, tuple[Any, ...]] = {
     "cuGraphCreate": (_POINTER, ctypes.c_uint), "cuGraphDestroy": (_POINTER,),
-    "cuStreamCreate": (_POINTER, ctypes.c_uint), "cuStreamDestroy_v2": (_POINTER,),
-    "cuStreamBeginCaptureToGraph": (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _INT),
-    "cuStreamEndCapture": (_POINTER, _POINTER),
-    "cuGraphGetNodes": (_POINTER, _POINTER, _POINTER),
-    "cuGraphKernelNodeGetParams_v2": (_POINTER, _POINTER),
+    "cuGraphAddKernelNode_v2": (_POINTER, _POINTER, _POINTER, _SIZE, _POINTER),
+    "cuGraphAddDependencies_v2": (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE),
     "cuGraphInstantiateWithFlags": (_POINTER, _POINTER, ctypes.c_uint64),
     "cuGraphExecDestroy": (_POINTER,),
     "cuGraphExecKernelNodeSetParams_v2": (_POINTER, _POINTER, _POINTER),
     "cuGraphLaunch": (_POINTER, _POINTER)}
-"""By functions of the driver; before 12.3 it lacks ``cuStreamBeginCaptureToGraph``."""
+"""By functions of the driver; before 12.3 it lacks ``cuGraphAddDependencies_v2``."""
 
 
 def _function(name: str) -> Callable[..., int]:
@@ -54,48 +76,28 @@ def _done(status: int) -> None:
 class LaunchGraph:
     """Launches as a graph, each after the one before it, overlapping as on a stream."""
     # For one thread, and one stream: on another, the driver would let it wait for the first.
-    # ``parameters`` are the addresses of arrays of pointers, from where changed arguments are
-    # read.
+    # Changed arguments are read from where those of the calls are. It is not captured from a
+    # stream: meanwhile no thread of the process could wait for the device.
 
-    def __init__(self, launches: Sequence[Callable[[int], Any]], parameters: Sequence[int]):
-        self._graph, self._executable, stream = _POINTER(), _POINTER(), _POINTER()
-        self._kept: list[_Parameters] = []
+    def __init__(self, calls: Sequence[Call]):
+        self._graph, self._executable = _POINTER(), _POINTER()
         self._launch = _function("cuGraphLaunch")
         self._update = _function("cuGraphExecKernelNodeSetParams_v2")
         _call("cuGraphCreate", ctypes.byref(self._graph), 0)
-        _call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
-        try:
-            nodes = self._captured(stream, launches)
-        finally:
-            _function("cuStreamDestroy_v2")(stream)
-        for node, address in zip(nodes, parameters, strict=True):
-            found = _Parameters()
-            _call("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(found))
-            found.parameters, found.extra = address, None
-            self._kept.append(found)
+        self._kept = [_Parameters(call.function, (call.x, call.y, call.z), (call.threads, 1, 1),
+                                  call.shared_bytes, call.parameters) for call in calls]
+        nodes = [_POINTER() for _ in calls]
+        for i, (call, node) in enumerate(zip(calls, nodes, strict=True)):
+            _call("cuGraphAddKernelNode_v2", ctypes.byref(node), self._graph, None, 0,
+                  ctypes.byref(self._kept[i]))
+            if i:
+                edge = _PROGRAMMATIC if call.overlaps else _COMPLETE
+                _call("cuGraphAddDependencies_v2", self._graph, ctypes.byref(nodes[i - 1]),
+                      ctypes.byref(node), ctypes.byref(edge), 1)
         _call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, 0)
         self._handle = self._executable.value
-        self._updates = [(self._handle, node, ctypes.addressof(found))
-                         for node, found in zip(nodes, self._kept, strict=True)]
-
-    def _captured(self, stream: Any, launches: Sequence[Callable[[int], Any]]) -> list[int]:
-        """The node of each launch: the one that was not in the graph before it."""
-        found: list[int] = []
-        _call("cuStreamBeginCaptureToGraph", stream, self._graph, None, None, 0, _RELAXED)
-        try:
-            for launch in launches:
-                launch(stream.value)
-                count = _SIZE(len(found) + 1)
-                array = (_POINTER * count.value)()
-                _call("cuGraphGetNodes", self._graph, array, ctypes.byref(count))
-                new = {*array} - {*found}
-                if count.value != len(found) + 1 or len(new) != 1:
-                    raise LaunchError(0, "a launch is not one node of a graph")
-                found.append(new.pop())
-        finally:
-            status = _function("cuStreamEndCapture")(stream, ctypes.byref(_POINTER()))
-        _done(status)
-        return found
+        self._updates = [(self._handle, node.value, ctypes.addressof(kept))
+                         for node, kept in zip(nodes, self._kept, strict=True)]
 
     def update(self, number: int) -> None:
         status = self._update(*self._updates[number])
@@ -115,10 +117,9 @@ class LaunchGraph:
                 _function("cuGraphDestroy")(self._graph)
 
 
-def graph_of(launches: Sequence[Callable[[int], Any]],
-             parameters: Sequence[int]) -> LaunchGraph | None:
+def graph_of(calls: Sequence[Call]) -> LaunchGraph | None:
     """Launches as a graph; ``None`` where the driver makes none of them."""
     try:
-        return LaunchGraph(launches, parameters)
+        return LaunchGraph(calls)
     except (DriverError, RuntimeError):
         return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._forks import refuse_orphans, surviving
-from .architectures import target_architecture
+from ..codegen.architectures import target_architecture
 from .compiler import compile, is_compiled
 from .devices import capturing, device_info
 from .driver import check_status, driver_function

@@ -375,7 +375,7 @@ def test_one_array_of_cupy(on_the_host, call):
 
 @pytest.fixture
 def host_ufuncs(monkeypatch):
-    """What ``_cupy_ufuncs`` asks of CuPy, in host memory."""
+    """What ``_cupy_functions`` asks of CuPy, in host memory."""
     def host(x):
         return on_host(x) if isinstance(x, cupy.ndarray) else x
 

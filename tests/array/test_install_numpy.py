@@ -24,8 +24,7 @@ import pytest
 import cuteblas
 from cuteblas.array import numpy_hooks
 from cuteblas.array.install import installed, obey_environment
-from cuteblas.array.machine import either
-from cuteblas.array.numpy_loops import why_unavailable
+from cuteblas.array.numpy_loops import either, why_unavailable
 
 if (reason := why_unavailable()) is not None:
     pytest.skip(reason, allow_module_level=True)

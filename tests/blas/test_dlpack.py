@@ -12,7 +12,7 @@ import pytest
 
 import cuteblas
 from cuteblas import blas
-from cuteblas.blas.dlpack import _OFFSETS, Relabelled, _name_of, _pointer_of
+from cuteblas.blas.libraries import _OFFSETS, Relabelled, _name_of, _pointer_of
 
 
 class Tensor:

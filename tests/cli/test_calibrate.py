@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cuteblas import runtime
-from cuteblas.cli import calibrate, host_rates, main
-from cuteblas.cli.arrays import random_array, random_elements
+from cuteblas.cli import calibrate, main
+from cuteblas.cli.machines import random_array, random_elements
 from cuteblas.cli.problems import Sample, usual_samples
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.fit import Measured
@@ -47,7 +47,7 @@ def card(monkeypatch, tmp_path):
                         lambda: {"device": "NVIDIA Some Card", "driver": "none"})
     monkeypatch.setattr(calibrate, "Card", FormulaCard)
     monkeypatch.setattr(calibrate, "usual_samples", lambda: SAMPLES[-10:])
-    monkeypatch.setattr(host_rates, "measured", lambda: MEASURED)
+    monkeypatch.setattr(calibrate, "host_rates", lambda: MEASURED)
     return tmp_path / "config" / "costs" / "nvidia-some-card.json"
 
 
@@ -108,10 +108,10 @@ def test_a_host_is_measured():
     from tests.functions.host_link import linked
 
     with linked(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host_rates, "_on_gpu", lambda a, b: 1e12)
-        patch.setattr(host_rates, "_link", lambda x: (3e9, 5e9))
-        patch.setattr(host_rates, "_REPEATS", 1)
-        costs = host_rates.measured(64, 128)
+        patch.setattr(calibrate, "_on_gpu", lambda a, b: 1e12)
+        patch.setattr(calibrate, "_link", lambda x: (3e9, 5e9))
+        patch.setattr(calibrate, "_REPEATS", 1)
+        costs = calibrate.host_rates(64, 128)
     assert costs.link_bytes == 5e9 and set(costs.gpu_multiplications.values()) == {1e12}
     assert all(0 < x < 1e15 for x in (*costs.multiplications.values(), costs.call,
                                       costs.copied_bytes, costs.transposed_bytes))

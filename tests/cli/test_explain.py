@@ -44,9 +44,9 @@ def test_it_begins_with_three_lines(capsys):
 
 def test_transposes_pictures_and_source(capsys):
     text = explained(capsys, "1000000x500000", "--dtype", "complex128", "--picture", "--source")
-    assert "copy: complex128 (500000, 1000000) in order 'C'" in text and "the bank of word (j, i)" in text
+    assert "copy: complex128 (500000, 1000000) in order 'C'" in text and "the bank of element (i, j)" in text
     assert 'extern "C" __global__' in text
-    assert "the bank of word" not in explained(capsys, "512x512")
+    assert "the bank of element" not in explained(capsys, "512x512")
     assert "elements of C; each cell is a thread" in explained(capsys, "512x512", "512x512", "--picture")
     assert explained(capsys, "0x3", "3x4", "--picture",
                      "--source").count("nothing to do: the result has no elements") == 1

@@ -14,9 +14,8 @@ import pytest
 import cuteblas
 from cuteblas.array import numpy_hooks
 from cuteblas.array.numpy_loops import why_unavailable
-from cuteblas.cli.arrays import random_array_at
 from cuteblas.cli.comparison import NumpyCalls, frozen, made
-from cuteblas.cli.machines import Host
+from cuteblas.cli.machines import Host, random_array_at
 from cuteblas.cli.run import report_on_numpy
 
 from ..functions.arrays import LAYOUTS, laid_out

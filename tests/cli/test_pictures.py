@@ -11,7 +11,7 @@ import pytest
 
 import cuteblas
 from cuteblas.cli import demo, terminal
-from cuteblas.cli.pictures import picture
+from cuteblas.cli.explain import picture
 
 
 def plain(text, number):
@@ -144,7 +144,7 @@ def test_banks_of_the_tutorials_tiles():
         title, heads, _, *lines, _ = picture(
             cuteblas.explain_copy(x, variant=f"transpose_smem_{name}").plan, plain
         )
-        assert title.startswith("the tile of 32x64 elements of 4 bytes")
+        assert title.startswith("a tile of 32x64 elements of 4 bytes")
         return heads.split("  "), [[int(number) for number in line.split()[1:]] for line in lines]
 
     heads, swizzled = rows("swizzled")

@@ -285,8 +285,8 @@ def test_times_are_compared_by_kind_of_call(on_the_host, monkeypatch, capsys):
 
 
 def test_arrays_are_made_again_as_they_were(on_the_host):
-    from cuteblas.cli.arrays import random_array_at
     from cuteblas.cli.comparison import described, frozen
+    from cuteblas.cli.machines import random_array_at
 
     from ..functions.arrays import LAYOUTS, laid_out
     from ..functions.host_cupy import on_gpu, on_host

@@ -20,7 +20,7 @@ OF_ARRAYS = [row for row in DTYPES.values() if row.package]
 HAVE_ROWS_OF_THEIR_OWN = {"_dtypes.py", "codegen/mma.py", "codegen/wgmma.py", "blas/types.py",
                           "kernels/gemm/skinny.py", "kernels/split/planes.py",
                           "planning/tutorial/gemm.py", "planning/cost/hosts.py",
-                          "planning/gemm/mma.py", "array/namespace/standard.py"}
+                          "planning/gemm/mma.py", "array/standard.py"}
 
 
 @pytest.mark.parametrize("row", OF_ARRAYS, ids=lambda row: row.name)

@@ -99,13 +99,19 @@ def test_by_the_socket_where_gpus_do_not_reach_each_other():
 def test_by_the_socket_where_memory_has_no_handle():
     class Pooled(HostMemory):
         def handle_of(self, x):
-            raise RuntimeError("invalid argument")
+            if x[0] == 0:
+                raise RuntimeError("invalid argument")
+            return super().handle_of(x)
 
-    held = offers.Offers(Pooled())
-    x = np.arange(5)
-    np.testing.assert_array_equal(offers.fetch(HostMemory(), held.address, held.add(x), x.shape,
-                                               x.dtype), x)
-    assert until_empty(held)
+    held = offers.Offers(memory := Pooled())
+    cuteblas.reset_stats()
+    for first in (0, 1, 0):                     # others have one
+        x = np.arange(first, first + 5)
+        np.testing.assert_array_equal(offers.fetch(memory, held.address, held.add(x), x.shape,
+                                                   x.dtype), x)
+        assert until_empty(held)
+    assert cuteblas.stats()["dask.chunks"]["moved"] == {"by the host: invalid argument": 2,
+                                                        "between GPUs": 1}
 
 
 def test_what_nobody_holds_is_an_error_of_the_connection(monkeypatch):

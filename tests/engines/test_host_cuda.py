@@ -531,7 +531,7 @@ def not_started(monkeypatch):
     for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False,
                         "_missed": defaultdict(float), "use_cuda": lambda: None}.items():
         monkeypatch.setattr(placement, name, value)
-    monkeypatch.setattr(background, "later", later)
+    monkeypatch.setattr(placement, "later", later)
     monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
     with cuteblas.backend("auto"):
         yield jobs

@@ -295,7 +295,7 @@ def test_what_calls_would_gain_from_is_moved(link, monkeypatch, owned):
     """In the background if it lives that long: memory of which only the address is known may be
     gone when the call has ended."""
     x, jobs = small(80, 70), []
-    monkeypatch.setattr("cuteblas.engines.background.later", lambda *job: jobs.append(job))
+    monkeypatch.setattr("cuteblas.engines.placement.later", lambda *job: jobs.append(job))
     monkeypatch.setattr(placement, "_moving", None)
     seen = x if owned else array_at(x.ctypes.data, x.shape, x.strides, x.dtype.str, True)
     work = placement.work_of(1e6, np.float32, [seen], None, (80,))
@@ -314,7 +314,7 @@ def test_calls_like_others_go_where_their_operands_are_by_now(link, monkeypatch)
     monkeypatch.setattr(placement, "_moving", None)
     monkeypatch.setattr(placement.Work, "seconds",
                         lambda work: (1.0, 0.5 if work.kept >= a.nbytes else 2.0))
-    monkeypatch.setattr("cuteblas.engines.background.later",
+    monkeypatch.setattr("cuteblas.engines.placement.later",
                         lambda function, *arguments: function(*arguments))
     with cuteblas.backend("auto"):
         for _ in range(4):

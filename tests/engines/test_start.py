@@ -23,7 +23,7 @@ def start():
     begun.set()
     ends.wait({seconds})
     {then}
-placement._start_and_make_ready = start
+real_start, placement._start_and_make_ready = placement._start_and_make_ready, start
 x = np.arange(800 * 800, dtype=np.float32).reshape(800, 800) % 7
 
 def multiply():
@@ -64,6 +64,26 @@ print(multiply(), cuteblas.stats()["matmul"]["calls"])
 )
 def test_a_program_may_end_meanwhile(how):
     assert output(f"print(multiply() and begun.wait(9))\n{how}") == ["True"]
+
+
+@pytest.mark.parametrize("then, steps", [
+    ("", ["end", "driver"]),
+    ("threading.Thread(target=time.sleep, args=(1,)).start()",
+     ["end", "driver", "context", "libraries"])])
+def test_the_end_waits_for_a_step_of_the_start(then, steps):
+    """Other steps are left out, unless a thread of the program goes on."""
+    found = output(f"""
+from cuteblas.runtime import devices
+devices.start_driver = lambda: [ends.wait(0.4), print("driver")]
+devices.create_context = lambda: print("context")
+devices.load_libraries = lambda: [time.sleep(0.1), print("libraries")]
+placement._start_and_make_ready = real_start
+cuteblas.install(numpy=True)
+time.sleep(0.1)
+print("end", flush=True)
+{then}
+""")
+    assert found == steps
 
 
 def test_products_of_the_end():

@@ -20,9 +20,9 @@ from cuteblas import blas, emulator
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.engines import cuda, execution, tuning  # noqa: E402
+from cuteblas.engines import cuda, dispatch, execution, tuning  # noqa: E402
 from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
-from cuteblas.engines.replay import recording, registry  # noqa: E402
+from cuteblas.engines.replay import recording  # noqa: E402
 from cuteblas.engines.tuning import plan_for  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
 
@@ -109,7 +109,7 @@ def test_a_second_call_is_few_frames():
 def test_a_program_of_one_function_replays_it(monkeypatch, call):
     """The replay of CuPy arrays is not known before the first of them."""
     name = "cuteblas.engines.replay.cupy"
-    monkeypatch.delitem(registry.replays, cupy.ndarray)
+    monkeypatch.delitem(dispatch.replays, cupy.ndarray)
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(name, replay_cupy)              # is put back
     planned = []

@@ -32,13 +32,13 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from cuteblas.cli.kernels import example
+from cuteblas.codegen.architectures import target_architecture
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.planning.copy.dispatch import copy_alternatives
 from cuteblas.planning.gemm.dispatch import gemm_alternatives
 from cuteblas.planning.plan import Alternative, Plan
 from cuteblas.planning.problem import CopyProblem, GemmProblem
 from cuteblas.planning.variants import variants
-from cuteblas.runtime.architectures import target_architecture
 
 from .problems import CARDS, planned, problem_named
 

@@ -222,6 +222,24 @@ def test_matrices_of_an_epilogue_in_another_order_than_c(engine, extents, order_
     np.testing.assert_array_equal(pre.view, a @ b)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_matrices_of_an_epilogue_for_a_block_of_one_matrix(engine, order):
+    """A bias that batch modes share has a stride for each of them."""
+    rng, (m, n, k), batch = np.random.default_rng(11), (72, 3, 5), (2, 3)
+    a, b, bias = (rng.integers(-9, 10, shape).astype("float32")
+                  for shape in ((*batch, m, k), (*batch, k, n), (batch[0], 1, 1, n)))
+    pa, pb, pc = place(a), place(b), place(np.full((*batch, m, n), np.nan, "float32"), order)
+    pbias = place(bias)
+    total = Node("add", "float32", (Node("acc", "float32"),
+                                    Node("operand", "float32", name="bias")))
+    over_c = replace(pbias.operand(), strides=(0, 1), batch_strides=(n, 0))
+    fusion = Fusion(EpilogueGraph("test", total), (("bias", over_c),))
+    plan = plan_batched(replace(gemm_problem(pa, pb, pc), fusion=fusion), engine.device)
+    assert plan.config.tile.matrices == 1
+    engine.run(plan, operands={"epi_bias": pbias, "a": pa, "b": pb, "c": pc})
+    np.testing.assert_array_equal(pc.view, a @ b + bias)
+
+
 @pytest.mark.parametrize("conj", [(True, False), (False, True)])
 def test_conjugation_where_a_thread_has_whole_matrices(engine, conj):
     rng = np.random.default_rng(9)
@@ -323,4 +341,4 @@ def test_what_it_refuses():
                      H200)
     config = plan_batched(p, H200).config
     with pytest.raises(CodegenError, match="does not divide"):
-        gemm_batched(replace(config, tile=BatchedTile(64, 32)))
+        gemm_batched(replace(config, tile=BatchedTile(64, step=7)))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cuteblas.layout import Layout, LayoutError, Var, is_injective, left_inverse, size
-from cuteblas.layout.interpolation import layout_through
+from cuteblas.layout.algebra import layout_through
 from tests.layout.reference import at, layout, result_or_refusal, values
 
 

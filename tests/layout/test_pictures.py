@@ -40,7 +40,7 @@ from cuteblas.layout import (
     wavefronts,
 )
 from cuteblas.layout.banks import meeting
-from cuteblas.layout.pictures.colours import by_bank, by_position, by_thread
+from cuteblas.layout.pictures.grids import by_bank, by_position, by_thread
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -48,7 +48,7 @@ def test_examples_of_the_table(row):
 
 
 @pytest.mark.parametrize("module", ["algebra", "banks", "basis", "composition", "core",
-                                    "interpolation", "inttuple", "show", "swizzle", "symbolic",
+                                    "inttuple", "show", "swizzle", "symbolic",
                                     "tensor", "tiling", "vectors"])
 def test_docstring_examples(module):
     module = __import__(f"cuteblas.layout.{module}", fromlist=["*"])

@@ -30,7 +30,7 @@ from cuteblas.planning.floors import (
 )
 from cuteblas.planning.gemm.contraction import plan_contraction
 from cuteblas.planning.gemm.grouped import plan_grouped
-from cuteblas.planning.problem import DEVICES, GroupedProblem, device_named
+from cuteblas.planning.problem import DEVICES, GroupedProblem, Tensor, device_named
 from cuteblas.planning.variants import variants
 from cuteblas.planning.words import kernel_words, time_words
 from tests.planning.contractions import contraction_problem
@@ -156,7 +156,7 @@ def test_larger_problems_take_longer():
                           ((8, 0), (1, 1), 4, 0), ((8, 5), (1, 0), 2, 16), ((8,), (-1,), 4, 32),
                           ((), (), 8, 8)])
 def test_memory_moves_sectors(shape, strides, item, expected):
-    assert touched_bytes(shape, strides, item) == expected
+    assert touched_bytes(Tensor("", item, tuple(zip(shape, strides, strict=True)))) == expected
 
 
 def test_cards():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuteblas.runtime.architectures import target_architecture
+from cuteblas.codegen.architectures import target_architecture
 
 
 @pytest.mark.parametrize("kernel, device, target",

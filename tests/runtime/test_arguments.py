@@ -9,8 +9,7 @@ import pytest
 from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param
 from cuteblas.planning.plan import Argument, Launch
-from cuteblas.runtime.arguments import ArgumentBlock
-from cuteblas.runtime.tensor_maps import EncodedTensorMap
+from cuteblas.runtime.arguments import ArgumentBlock, EncodedTensorMap
 from tests.runtime.samples import BOX, F32, I32, I64
 
 ROLES = ("a", "b", "c")

@@ -13,7 +13,7 @@ import pytest
 from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200
 from cuteblas.runtime import DriverError, Executor, executor, loading, warmup
-from cuteblas.runtime.executor import check_launch
+from cuteblas.runtime.executor import _launched_on, check_launch
 from cuteblas.runtime.overlap import LaunchError
 from tests.runtime.samples import (
     CLUSTER_RANK,
@@ -203,14 +203,14 @@ def test_the_workspace_is_cupys_and_outlives_a_capture(fake_cupy):
 class FakeGraph:
     """Stands for a graph: its nodes copy their arguments when it is made and when they are told."""
 
-    def __init__(self, recorder, launches, parameters):
-        self.recorder, self.launches, self.parameters = recorder, launches, parameters
+    def __init__(self, recorder, calls):
+        self.recorder, self.calls = recorder, calls
         self.updated, self.refuses = [], None
-        self.nodes = [self._read(number) for number in range(len(launches))]
+        self.nodes = [self._read(number) for number in range(len(calls))]
 
     def _read(self, number):
         before = len(self.recorder.calls)
-        self.launches[number](0xcafe)
+        _launched_on(self.calls[number], 0xcafe)
         (call,) = self.recorder.calls[before:]
         del self.recorder.calls[before:]
         return call
@@ -235,8 +235,8 @@ class Graphs(list):
     def __init__(self, recorder):
         self.recorder = recorder
 
-    def __call__(self, launches, parameters):
-        self.append(FakeGraph(self.recorder, launches, parameters))
+    def __call__(self, calls):
+        self.append(FakeGraph(self.recorder, calls))
         return self[-1]
 
 
@@ -309,7 +309,7 @@ def test_a_graph_that_is_refused_is_launched_as_kernels(fake_cupy, status, stays
 
 def test_where_no_graph_can_be_made_kernels_are_launched(fake_cupy):
     asked, recorder = [], FakeLaunch()
-    ready = several(recorder, lambda *given: asked.append(given))
+    ready = several(recorder, asked.append)
     for _ in range(9):
         ready.launch((1, 2, 3), 0)
     assert len(asked) == 1 and len(recorder.calls) == 27
@@ -328,7 +328,7 @@ def test_streams_beyond_some_have_no_graph(fake_cupy):
 
 def test_threads_share_a_stream(fake_cupy):
     recorder = FakeLaunch(delay=0.0001)
-    ready = several(recorder, lambda launches, parameters: None)
+    ready = several(recorder, lambda calls: None)
     start = threading.Barrier(4)
 
     def work(thread):

@@ -222,6 +222,32 @@ def test_a_thread_that_never_used_the_device(cp):
     assert not failures and (c.get() == 5).all()
 
 
+def test_threads_wait_for_the_device_while_graphs_are_made(cp):
+    """A stream that is being captured would end both the capture and their wait by an error."""
+    a, b, c = cp.full(64, 2, "f4"), cp.full(64, 3, "f4"), cp.zeros(64, "f4")
+    errors, done = [], threading.Event()
+
+    def wait():
+        while not done.is_set():
+            try:
+                cp.cuda.runtime.deviceSynchronize()
+            except cp.cuda.runtime.CUDARuntimeError as error:
+                errors.append(error)
+    threads = [threading.Thread(target=wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    made = []
+    for _ in range(40):
+        ready = executor(multiply_plan(64, launches=8))
+        for _ in range(4):
+            launch(cp, ready, a, b, c)
+        made.append(ready._streams[stream_of(cp)].graph)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not errors and all(made) and (c.get() == 6).all()
+
+
 def test_a_captured_launch_replays(cp):
     n = 1000
     plan = multiply_plan(n)

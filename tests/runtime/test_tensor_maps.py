@@ -8,8 +8,8 @@ import pytest
 
 from cuteblas._dtypes import DTYPES, dtype
 from cuteblas.codegen.kernel import TensorMapSpec
-from cuteblas.runtime import DriverError, tensor_maps
-from cuteblas.runtime.tensor_maps import EncodedTensorMap, tensor_map_encoder
+from cuteblas.runtime import DriverError, arguments
+from cuteblas.runtime.arguments import EncodedTensorMap, tensor_map_encoder
 from tests.runtime.samples import BOX
 
 
@@ -45,7 +45,7 @@ def driver(monkeypatch):
             )
             return self.status
     driver = Driver()
-    monkeypatch.setattr(tensor_maps, "_encoder", lambda: driver.encode)
+    monkeypatch.setattr(arguments, "_encoder", lambda: driver.encode)
     return driver
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from ...planning.plan import Plan
 from ...planning.problem import GroupedProblem
 from ..cuda import CUDA, current_device, current_stream, launcher_for, several_devices, uploaded
+from ..dispatch import Replayable
 from ..memory import Memory
 from .cupy import key_of_call, recorded
 from .recording import Recorder, store, ticks_of
-from .registry import Replayable
 
 if TYPE_CHECKING:
     from ...planning.gemm.grouped import Form

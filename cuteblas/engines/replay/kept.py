@@ -22,8 +22,8 @@ import numpy as np
 
 from ..._cache import find, keep
 from ..._dtypes import DType, dtype
+from ...codegen.architectures import target_architecture
 from ...planning.plan import Argument, Launch, Plan
-from ...runtime.architectures import target_architecture
 from ...runtime.compiler import cubin_name
 from ...runtime.configuration import costs_file
 from ...runtime.executor import Executor, PlanRecord

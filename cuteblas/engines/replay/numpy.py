@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..counters import tally
+from ..dispatch import Replayable, replays
 from ..memory import Memory, overlaps_itself
 from ..placement import FEW
 from ..settings import backend_of_environment, chosen_backend
 from .recording import store
-from .registry import Replayable, replays
 
 __all__ = ["Compute", "Computed", "record", "record_key", "recorded", "replay"]
 

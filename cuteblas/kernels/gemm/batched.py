@@ -48,7 +48,7 @@ from ...layout import (
     zipped_divide,
 )
 from ...layout.symbolic import Condition, IntLike, all_of, minimum
-from ..common import Pair, builder, packed_strides, tile_from, transpose_words, vectors_along
+from ..common import WARP, Pair, builder, packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, EpilogueConfig, OutputTile
 
 Box = tuple[int, int, int]
@@ -57,6 +57,7 @@ MATRICES = 2
 """The mode of a box that counts matrices, after rows and columns."""
 
 _ASYNCHRONOUS = 4                    # bytes, of what is copied to shared memory without registers
+_LEAST_THREADS = 64                  # of a block
 _WORD = 4                            # bytes that are multiplied together, neighbours along K
 _LOW_BITS, _ONES = 0x7F7F7F7F, 0x01010101           # of each byte of a word
 
@@ -69,7 +70,6 @@ class BatchedTile:
     time."""
 
     matrices: int
-    threads: int
     across: Pair = (1, 1)
     run: Pair = (1, 1)
     depth: int = 1
@@ -95,9 +95,18 @@ class BatchedTile:
         return gcd(self.run[1], max(1, 16 // item), held[0], held[2],
                    extents[1]) if held[1] == 1 else 1
 
+    def spanned(self, elements: int, held: Box, item: int) -> int:
+        """How much at once a thread loads or stores of its whole matrices."""
+        return gcd(elements, max(1, 16 // item), held[MATRICES] * self.whole)
+
     @property
     def multiplying(self) -> int:
         return prod(self.across) * self.depth * self.matrices // max(1, self.whole)
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block: those that multiply, or more, which only copy."""
+        return max(_LEAST_THREADS, -(-self.multiplying // WARP) * WARP)
 
     def __str__(self) -> str:
         threads, run = "x".join(map(str, (*self.across, self.depth))), "x".join(map(str, self.run))
@@ -132,6 +141,11 @@ class BatchedSide:
     @property
     def matrix(self) -> int:
         return prod(self.box[q] for q in self.order if q != MATRICES)
+
+    @property
+    def counted(self) -> int:
+        """Elements that a matrix adds to the mode of matrices, or to the whole that they end."""
+        return self.matrix if self.outermost else 1
 
     @property
     def joined(self) -> int:
@@ -228,9 +242,9 @@ class _Operand:
 
     def part_of(self, tensor: Tensor, joined: int = 0) -> Tensor:
         """This part of a tensor (row, column, matrix) in memory, as (width, vector)."""
-        # a flat coordinate does not reach other matrices past a mode of one
-        one = self.side.even and self.side.box[MATRICES] == 1
-        if self.side.inside or joined == len(self.side.order) or one:
+        if self.side.box[MATRICES] == 1:
+            return self.vectors_of(append(tensor[..., self._first], 3), joined)
+        if self.side.inside or joined == len(self.side.order):
             here = domain_offset((0, 0, self._first), tensor)
             return self.vectors_of(local_tile(here, self.side.box, (0, 0, 0)), joined)
         first = self._first * (self.side.matrix // self.side.width)
@@ -425,9 +439,8 @@ class _Whole:
         """How a thread's span is copied, where it is in shared memory, and in registers."""
         mine = local_tile(shared, self._box(side), (0, 0, self._k.thread))
         of_memory, of_registers = (coalesce(select(x, *side.order)) for x in (mine, registers))
-        each = side.held[MATRICES] * self._config.tile.whole
-        return Vector(gcd(size(of_memory), max(1, 16 // shared.engine.dtype.bytes),
-                          each)), of_memory, of_registers
+        width = self._config.tile.spanned(size(of_memory), side.held, shared.engine.dtype.bytes)
+        return Vector(width), of_memory, of_registers
 
     def products(self, sA: Tensor, sB: Tensor) -> None:
         k, config, fragments = self._k, self._config, []
@@ -452,7 +465,7 @@ class _Whole:
 def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     """Generate the kernel; its matrices are A, B and C, and ``matrices`` is their number."""
     tile, (m, n, depth), sums = config.tile, config.extents, config.accumulator
-    if tile.multiplying > tile.threads or depth % (tile.step * tile.depth):
+    if depth % (tile.step * tile.depth):
         raise CodegenError(f"{config.name}: {tile} does not divide {config.extents}")
     k = builder(
         config,

@@ -21,7 +21,7 @@ from ..operands import (
 )
 from ..problem import DeviceInfo, GemmProblem
 from .family import Choice, Family, OneKernel, why_not_plain
-from .simt import simt_access, types
+from .simt import multiply_clocks, simt_access, types
 
 DEEPEST = 8
 """The largest K: with more, too few elements of B are in registers to fill sectors."""
@@ -149,9 +149,7 @@ def _fetched(p: GemmProblem, width: int, whole: bool) -> float:
 
 def _instructions(p: GemmProblem, width: int, whole: bool) -> tuple[float, float]:
     """Instructions before the first stretch and for each; those of two clocks count twice."""
-    sums, item, pitch = dtype(p.accumulator), p.c.item, _pitch(p)
-    multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
-    multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
+    multiply, item, pitch = multiply_clocks(dtype(p.accumulator)), p.c.item, _pitch(p)
     packing = {1: 3.0, 2: 0.5}.get(item, 0.0) + (p.fusion is not None or p.beta != "zero")
     each = _LOOP + p.k * (2 + width * multiply) + width * packing
     if whole:

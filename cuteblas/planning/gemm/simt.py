@@ -95,6 +95,12 @@ def fused_unit(element: DType, accumulator: DType) -> str:
     return "fused multiply-adds of int32" if accumulator.is_integer and accumulator.bytes < 8 else "fused multiply-adds"
 
 
+def multiply_clocks(sums: DType) -> int:
+    """Clocks to issue a multiply-add: instructions, of which those of two clocks count twice."""
+    each = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
+    return each * (2 if sums.part.bytes == 8 or sums.kind in "iub" else 1)
+
+
 def choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
     """Tiles and numbers of slices of K to choose from."""
     for tile, chunk in product(candidates(p.accumulator), depths_of_slices(p, device)):

@@ -121,6 +121,7 @@ TILES_OF_TWO_WORDS = tuple(tile for tile in TILES if tile.groups < 3 and tile.co
 
 _PAIRED_WAVES = 3      # from which on pairs are worth it where L2 delivers enough: they save energy
 _SECTOR = 32           # bytes
+_FLAT = 3              # times as wide as high
 _MULTIPLIED = 32       # of a tile's elements, a stage deep, in a clock of the tensor cores
 _BYTES_OF_SUMS = 4
 _LINE, _BARRIER_BYTES = 128, 1024    # of shared memory: a row in a stage, and all barriers
@@ -143,8 +144,9 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     tiles = [*TILES]
     if p.digits > _BYTES_OF_SUMS and p.k > MOST_PARKED:
         tiles = [*TILES_OF_TWO_WORDS]
-    elif _across_sectors(p):                                     # there, L2 is slower
-        tiles = [tile for tile in (*TILES, *PAIRS) if not _narrow(p, tile)]
+    elif _across_sectors(p):             # there, L2 is slower, and flat tiles read too much of it
+        tiles = [tile for tile in (*TILES, *PAIRS)
+                 if tile.columns < _FLAT * tile.rows and not _narrow(p, tile)]
     elif p.precision != "tf32" and not is_exact(p):
         # Pairs of tf32 save too little energy, and with bytes they are slower.
         fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR

@@ -50,8 +50,7 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
-    nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
-                 for strides in (problem.src_strides, problem.dst_strides))
+    nbytes = sum(map(touched_bytes, problem.tensors))
     return device.seconds(0, 2, nbytes / next(share for part, share in _SHARES.items()
                                               if part in name))
 

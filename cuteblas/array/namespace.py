@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as _np
 from array_api_compat.numpy import __array_namespace_info__ as _Info
 
-from ...functions import einsum as einsum
-from .. import devices as _devices
-from ..creation import asarray as asarray
-from ..creation import from_dlpack as from_dlpack
-from . import fft as fft
-from . import linalg as linalg
-from .generation import generated as _generated
-from .standard import CONSTANTS, DTYPES, MAIN, NUMPYS, VERSION
+from ..functions import einsum as einsum
+from . import devices as _devices
+from .creation import asarray as asarray
+from .creation import from_dlpack as from_dlpack
+from .standard import CONSTANTS, DTYPES, FFT, LINALG, MAIN, NUMPYS, VERSION
+from .standard import generated as _generated
+from .standard import submodule as _submodule
 
 __array_api_version__ = VERSION
 
@@ -48,6 +47,8 @@ class __array_namespace_info__(_Info):
 
 if TYPE_CHECKING:                       # names of tables
     def __getattr__(name: str) -> Any: ...
+fft = _submodule(f"{__name__}.fft", FFT)
+linalg = _submodule(f"{__name__}.linalg", LINALG)
 _functions = _generated(MAIN, "", __name__)
 globals().update(_functions, **{name: getattr(_np, name)
                                 for name in (*CONSTANTS, *DTYPES, *NUMPYS)})
