@@ -219,16 +219,16 @@ def _launch(p: ReductionProblem, choice: ReductionChoice) -> Launch:
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))
 
 
-# -- dot products, or a batch of them, as reductions of products of elements ---------------------
+# -- dot products, or a batch of them, as the sum of the products of elements ----------------------
 def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
     if p.shape != (1, 1):
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
     if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
         return "a dot product has K above 0, and no alpha, beta, epilogue or triangle"
-    return why_not_reduced(_dot_products(p))
+    return why_not_reduced(_of_dots(p))
 
 
-def _dot_products(p: GemmProblem) -> ReductionProblem:
+def _of_dots(p: GemmProblem) -> ReductionProblem:
     """The reduction along K; elements of X are closer together than those of Y."""
     def scattered(x: Operand) -> tuple[bool, int]:
         steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides),
@@ -241,14 +241,14 @@ def _dot_products(p: GemmProblem) -> ReductionProblem:
                             y=replace(y, strides=(0, y.strides[1])))
 
 
-def _dots(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
-    yield Choice(None, 1, p.k, 1, reducing(_dot_products(p), device), "dot products")
+def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
+    yield Choice(None, 1, p.k, 1, reducing(_of_dots(p), device), "dot products")
 
 
-def _made(p: GemmProblem, device: DeviceInfo, _choice: Choice[None]) -> Made:
-    plan = plan_reduction(_dot_products(p), device)
+def _made_of_dots(p: GemmProblem, device: DeviceInfo, _choice: Choice[None]) -> Made:
+    plan = plan_reduction(_of_dots(p), device)
     return Made(plan.launches, plan.workspace_bytes, plan.reason, plan.config)
 
 
-DOTS = Family("reduce", why_not_dots, _dots, _made, as_it_is)
+DOTS = Family("reduce", why_not_dots, _choices, _made_of_dots, as_it_is)
 plan_dots = DOTS.plan
