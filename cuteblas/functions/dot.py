@@ -410,6 +410,8 @@ def _axes_by_blas(axes_of: Func, name: str, a: np.ndarray, b: np.ndarray, out: n
     """The sum over pairs of axes as a product of two matrices."""
     if not (a.ndim and b.ndim) or a.size * b.size < least_products(a, b) * min(b.shape):
         return None
+    if axes_of is axes_of_dot and a.ndim < 3 > b.ndim and (out is None or out.flags.carray):
+        return matmul(name, a, b, out)
     axes_a, axes_b = axes_of(a, b, **arguments) or ((), ())
     summed = [a.shape[i] for i in axes_a]
     k = prod(summed)

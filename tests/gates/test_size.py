@@ -16,7 +16,7 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3700, "array": 21120, "blas": 16970, "cli": 21570, "codegen": 30460, "dask": 7070,
-    "emulator": 4880, "engines": 44800, "functions": 59360, "kernels": 66430, "layout": 33080,
+    "emulator": 4880, "engines": 44800, "functions": 59400, "kernels": 66430, "layout": 33080,
     "planning": 75710, "runtime": 14360, "tutorial": 4750,
 }
 MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 270, 7, 655
