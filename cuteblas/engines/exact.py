@@ -16,8 +16,8 @@ import numpy as np
 
 from .._forks import WHOLE
 from .counters import tally
+from .host_memory import Scratch
 from .memory import contiguous_strides, shadow
-from .scratch import Scratch
 
 __all__ = ["FLOAT32", "FLOAT64", "LEAST", "SMALL", "WITHOUT_BLAS", "least_products", "matmul",
            "product_of", "words_for"]

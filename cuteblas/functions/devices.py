@@ -15,8 +15,8 @@ import numpy as np
 from ..engines.background import short_turns
 from ..engines.counters import tally
 from ..engines.dispatch import Func, kind_of
+from ..engines.host_memory import empty_array
 from ..engines.memory import Ints, Memory, array_at, contiguous_strides, new_memory
-from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
 from .expressions import Expression, Term, stand_in
@@ -66,11 +66,12 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
     """``matmul`` over devices; the result is in shards where an operand is."""
     if on_host_alone(x1, x2, out):
         return matmul_of_host("matmul", x1, x2, out, devices, precision)
-    return _of_shards("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision)
+    return _of_shards("matmul", settle_product, (x1, x2, out), as_devices("matmul", devices),
+                      precision)
 
 
 @lru_cache(maxsize=1024)
-def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
+def settle_product(first: Memory, second: Memory, target: Memory | None) -> Expression:
     product = resolve_product(first, second, target)
     for name, x in (("x1", first), ("x2", second)):
         if x.shape[:-2] not in ((), product.batch):
