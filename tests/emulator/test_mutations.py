@@ -29,11 +29,12 @@ from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
 from cuteblas.planning.gemm.family import Choice
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.packing import plan_packed
+from cuteblas.planning.gemm.ring import WgmmaTile
 from cuteblas.planning.gemm.simt import candidates, plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
 from cuteblas.planning.gemm.split import plan_guarded
 from cuteblas.planning.gemm.thin import THIN, plan_thin
-from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
+from cuteblas.planning.gemm.wgmma import plan_wgmma
 from cuteblas.planning.tutorial.copies import plan_tma_transpose
 
 from ..kernels.engines import Strided, copy_problem, gemm_problem, place, plan_split

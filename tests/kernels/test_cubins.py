@@ -30,14 +30,13 @@ from cuteblas.planning import (
     plan_copy,
     plan_reduction,
 )
-from cuteblas.planning.gemm import mma, skinny, thin
+from cuteblas.planning.gemm import mma, skinny, split, thin
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.gemm.mma import mma_tiles, thin_tiles
 from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.outer import plan_outer
 from cuteblas.planning.gemm.simt import candidates, summing
-from cuteblas.planning.gemm.split import STAGES
 from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
 from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.tutorial.gemm import POLICIES
@@ -208,12 +207,11 @@ def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, 
     assert code.igmma == 4 * len(config.mma.atoms) * code.arrive > 0, kernel.name
 
 
-@pytest.mark.parametrize("form, groups, columns, stages",
-                         [(*key, stages) for key, stages in STAGES.items()])
-def test_kernels_with_a_guard_do_not_spill(form, groups, columns, stages, tmp_path):
+@pytest.mark.parametrize("form, tile",
+                         [(form, tile) for form, tiles in split.TILES.items() for tile in tiles])
+def test_kernels_with_a_guard_do_not_spill(form, tile, tmp_path):
     for traits in ({"staged": "tma"}, {"staged": "rows", "k_major_b": False}):
-        kernel = gemm_split(GemmSplitConfig(form, "float32", columns=columns, stages=stages,
-                                            fallback=2, groups=groups, **traits))
+        kernel = gemm_split(GemmSplitConfig(form, "float32", fallback=2, **vars(tile), **traits))
         assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
 
@@ -242,17 +240,16 @@ def test_products_by_residues_do_not_spill(element, extents, tmp_path):
                 assert code.igmma == 4 * code.arrive > 0, kernel.name
 
 
-@pytest.mark.parametrize("columns, stages", skinny.STAGES.items())
+@pytest.mark.parametrize("tile", skinny.TILES, ids=str)
 @pytest.mark.parametrize("a, b", list(product([OperandAccess(0, 4), OperandAccess(1, 4)],
                                               repeat=2)))
-def test_skinny_products_do_not_spill(a, b, columns, stages, tmp_path):
+def test_skinny_products_do_not_spill(a, b, tile, tmp_path):
     more = {"alpha": "value", "c": OperandAccess(None), "slices": True, "batch_a": (True,),
             "batch_b": (True,)}
     for traits in ({}, more, {"tma": (False, False)},
                    {"tma": (False, False), "a": replace(a, width=1), "b": replace(b, width=1)},
                    {"tma": (True, False), "b": replace(b, width=2)}):
-        kernel = gemm_skinny(SkinnyConfig("float32", columns=columns, stages=stages,
-                                          **{"a": a, "b": b, **traits}))
+        kernel = gemm_skinny(SkinnyConfig("float32", **vars(tile), **{"a": a, "b": b, **traits}))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         assert kernel.shared_bytes <= H200.shared_bytes_per_block

@@ -13,7 +13,8 @@ from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.family import Choice
 from cuteblas.planning.gemm.packing import packed_problem, plan_packed
-from cuteblas.planning.gemm.wgmma import TILES_OF_TWO_WORDS, WgmmaTile, why_not_wgmma
+from cuteblas.planning.gemm.ring import WgmmaTile
+from cuteblas.planning.gemm.wgmma import TILES_OF_TWO_WORDS, why_not_wgmma
 from cuteblas.planning.problem import Fusion
 
 from .engines import gemm_problem, multiply, place, random

@@ -54,8 +54,9 @@ def stages_at_a_time(columns, slices):
         stages = -(-p.k // 64)
         chunk = -(-stages // slices)
         count = -(-stages // chunk)
-        tiles = -(-p.m // 128) * -(-p.n // columns) * int(np.prod(p.batch)) * count
-        yield skinny.Choice(columns, count, chunk * 64, min(tiles, device.multiprocessors))
+        tile = next(tile for tile in skinny.TILES if tile.columns == columns)
+        blocks = tile.blocks(tile.clusters(p) * count, device)
+        yield skinny.Choice(tile, count, chunk * 64, blocks)
 
     return replace(skinny.SKINNY, tilings=tilings).plan
 

@@ -193,17 +193,18 @@ def clusters_of(plan):
 
 @pytest.mark.parametrize("b_order", ["C", "F"])
 @pytest.mark.parametrize("n", [200, 201])
-@pytest.mark.parametrize("tile", split._TILES, ids=str)
+@pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
+def test_every_tile(engine, monkeypatch, form, number, n, b_order):
     """Rows of C by TMA and by warps."""
     hopper(engine)
-    monkeypatch.setattr(split, "_TILES", (tile,))
+    tile = split.TILES[form][number]
+    monkeypatch.setitem(split.TILES, form, (tile,))
     rng = np.random.default_rng(n)
     a, b = rng.standard_normal((140, 130)).astype("f4"), rng.standard_normal((130, n)).astype("f4")
     c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), b_order=b_order)
-    assert (plan.config.groups,
-            plan.config.columns) == tile and plan.config.staged == ("rows" if n % 4 else "tma")
+    assert plan.config.tile == (tile.rows, tile.columns)
+    assert plan.config.staged == ("rows" if n % 4 else "tma")
     assert units(c, a, b) <= limit(130)
 
 
@@ -216,14 +217,15 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
     (130, 70, 450, (3,), 5, (-1, 1)),    # tiles of three matrices
     (300, 500, 200, (), 7, (1, 0)),      # 12 to 40 tiles, of which no more than 13 are divided
 ])
-@pytest.mark.parametrize("tile", split._TILES, ids=str)
+@pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("more", [True, False])
-def test_tiles_whose_depth_is_divided(engine, monkeypatch, more, form, tile, m, n, k, batch, blocks,
-                                      scalars):
+def test_tiles_whose_depth_is_divided(engine, monkeypatch, more, form, number, m, n, k, batch,
+                                      blocks, scalars):
     """All of K, once: sums of small integers are exact. What whole waves leave is divided, or a
     wave more."""
     hopper(engine)
-    monkeypatch.setattr(split, "_TILES", (tile,))
+    tile = split.TILES[form][number]
+    monkeypatch.setitem(split.TILES, form, (tile,))
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((*batch, m, k), (*batch, k, n)))
     before = rng.integers(-60, 61, (*batch, m, n)).astype("f4")
@@ -303,7 +305,7 @@ def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, spa
 def test_a_verdict_on_tiles_that_are_divided(engine, monkeypatch, value):
     """Blocks with several tiles leave after the first one, and none waits for sums of others."""
     hopper(engine)
-    monkeypatch.setattr(split, "_TILES", ((1, 64),))
+    monkeypatch.setattr(split, "TILES", {form: tiles[2:] for form, tiles in split.TILES.items()})
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((200, 300), (300, 200)))
     if value is not None:

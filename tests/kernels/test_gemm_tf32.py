@@ -10,7 +10,8 @@ from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.wgmma import WgmmaAtom
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
-from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
+from cuteblas.planning.gemm.ring import WgmmaTile
+from cuteblas.planning.gemm.wgmma import plan_wgmma
 from cuteblas.planning.problem import Fusion
 
 from .engines import check_tensor_cores, gemm_problem, outside, place

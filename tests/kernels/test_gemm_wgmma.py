@@ -12,7 +12,9 @@ from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
-from cuteblas.planning.gemm.wgmma import WgmmaTile, _divided, plan_wgmma, why_not_wgmma
+from cuteblas.planning.gemm.ring import WgmmaTile
+from cuteblas.planning.gemm.wgmma import _divisions, plan_wgmma, why_not_wgmma
+from cuteblas.planning.plan import aligned
 from cuteblas.planning.problem import Fusion
 
 from .engines import check_tensor_cores, gemm_problem, outside, place
@@ -272,7 +274,8 @@ def test_boxes_of_narrow_lines_are_not_divided(columns, order, some):
     a, b, c = Operand("float16", (n, 1)), Operand("float16",
                                                   (1, n) if order == "C"
                                                   else (n, 1)), Operand("float16", (n, 1))
-    assert any(_divided(GemmProblem(n, n, n, a, b, c), H200, WgmmaTile(2, columns, 4))) == some
+    problem = GemmProblem(n, n, n, a, b, c)
+    assert any(_divisions(problem, H200, WgmmaTile(2, columns, 4))) == some
 
 
 DIVIDED = [WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(1, 64, 8), WgmmaTile(2, 320, 3),
@@ -353,15 +356,16 @@ def test_divided_tiles_are_the_same_in_every_run(engine):
 
 @pytest.mark.parametrize("tile", DIVIDED, ids=str)
 def test_flags_are_cleared_before_they_are_looked_at(tile):
-    """All of them, after the sums, where the workspace ends."""
+    """All of them, where the workspace begins, before the sums."""
     operand = Operand("float16", (4096, 1))
     plan = plan_wgmma(GemmProblem(4096, 4096, 4096, operand, operand, operand), H200, tile, 116)
     clear, product = ({q.name: x for q, x in zip(launch.kernel.params, launch.arguments,
                                                  strict=True)} for launch in plan.launches)
     blocks = plan.launches[1].grid[0]
     assert clear["words"] == product["flags"] and clear["count"].value == tile.groups * blocks
-    assert clear["words"].offset == 4 * 64 * tile.groups * tile.columns * blocks and product["sums"].offset == 0
-    assert plan.workspace_bytes == clear["words"].offset + 4 * clear["count"].value
+    sums = product["sums"].offset
+    assert clear["words"].offset == 0 and sums == aligned(4 * clear["count"].value)
+    assert plan.workspace_bytes == sums + 4 * 64 * tile.groups * tile.columns * blocks
 
 
 def test_broadcast_batch(engine):

@@ -12,9 +12,10 @@ from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.packing import plan_packed
+from cuteblas.planning.gemm.ring import WgmmaTile
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded
-from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
+from cuteblas.planning.gemm.wgmma import plan_wgmma
 
 from .engines import Strided, check_product, check_tensor_cores, place, plan_split, poison, random
 

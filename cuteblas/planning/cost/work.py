@@ -6,7 +6,7 @@ share of a published rate is reached, never for a single tile. docs/planning.md 
 
 from __future__ import annotations
 
-from math import ceil, inf
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
-_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 
 _RESOURCES = {"the unit": ("clocks",), "shared memory": ("wavefronts",),
               "loads": ("fetched", "gathered"), "TMA": ("lines",),
@@ -123,36 +122,6 @@ def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int,
     return {"tiles": tiles, "rounds": rounds, "passes": rounds * max(0, steps - 1),
             "ahead": max(1, stages - 1), "beside": min(resident, tiles),
             "blocks": blocks if blocks <= _MOST_BLOCKS else inf}
-
-
-def on_wgmma(rows: int, columns: int, steps: float, products: int = 1,
-             planes: int = 1) -> dict[str, Any]:
-    """A tile's counts on tensor cores, shared memory and TMA, of ``products`` of ``planes``."""
-    instructions = 1 if columns <= 256 and not (rows == 192 and columns > 192) else 2
-    return {"clocks": products * steps * rows * columns / 32,
-            "wavefronts": steps * (products * rows / 64 * (64 * instructions + columns) + planes
-                                   * (rows + columns)),
-            "lines": 2 * steps * planes * (rows + columns)}
-
-
-def persistent(count: int, steps: float, divided: int, of_c: tuple[float, float],
-               device: DeviceInfo, size: int = 1) -> dict[str, Any]:
-    """Counts of the busiest of persistent blocks in clusters of ``size``; ``of_c`` are bytes of C
-    and of sums, and some tiles are ``divided``."""
-    most, (nbytes, sums) = device.multiprocessors, of_c
-    tiles = count / most if divided else -(-count // (most // size))
-    exchanged = sums * (1 + -(-most // divided)) if divided else 0.0
-    return {"tiles": tiles, "passes": tiles * steps, "blocks": min(count * size, most),
-            "written": ceil(tiles) * nbytes, "exchanged": exchanged, "apart": divided / most}
-
-
-def divisions(tiles: int, steps: int, device: DeviceInfo) -> list[int]:
-    """How many tiles may be divided along K: none, those after whole waves, or one wave more,
-    where each block gets a few of their steps."""
-    most = device.multiprocessors
-    rest = tiles % most
-    return [0, *(divided for divided in (rest, rest + most) if rest and divided <= tiles
-                 and _FEWEST_STEPS * most <= divided * steps < 2**31)]
 
 
 def added(slices: int, nbytes: float, launches: int = 1) -> dict[str, Any]:

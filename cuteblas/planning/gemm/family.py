@@ -29,7 +29,7 @@ from ..operands import (
     unit_mode,
 )
 from ..plan import Alternative, Launch, Plan, least, place
-from ..problem import DeviceInfo, GemmProblem, Ints, Operand, Pair, transposed
+from ..problem import DeviceInfo, GemmProblem, Ints, Operand, transposed
 
 NATIVE_PRECISIONS = ("auto", "ieee")
 """Native arithmetic of the dtype, and the fastest that is as accurate."""
@@ -215,12 +215,6 @@ def counted_blocks(p: GemmProblem, tile: Any, slices: int, chunk: int, resident:
 def is_divided(p: GemmProblem, tile: Any) -> bool:
     """Whether a tile divides a product, whose kernel then needs no predicates."""
     return not (p.triangle or p.is_nested or p.m % tile.m or p.n % tile.n or p.k % tile.k)
-
-
-def divided_bytes(groups: int, columns: int, device: DeviceInfo) -> Pair:
-    """Bytes of sums, 64 rows a warpgroup, and of flags, where blocks divide tiles."""
-    warpgroups = groups * device.multiprocessors
-    return 4 * 64 * columns * warpgroups, 4 * warpgroups
 
 
 def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem], Launch],

@@ -32,7 +32,7 @@ from ...kernels.modular.survey import (
     choice,
     survey,
 )
-from ..cost.work import Work, on_wgmma
+from ..cost.work import Work
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
@@ -54,11 +54,12 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_types,
 )
-from ..plan import Argument, Launch, Workspace, aligned, place
+from ..plan import Argument, Launch, Workspace, aligned, least, place
 from ..problem import DeviceInfo, GemmProblem, Pair
 from .blocks import Blocks, NoRoom
 from .family import Choice, Family, Made
 from .mma import plan_mma, why_not_mma
+from .ring import WgmmaTile
 from .simt import plan_simt
 
 # real products of a sum; with fewer the bound of native arithmetic is nearly as small
@@ -73,7 +74,7 @@ _WORDS = 1             # of the verdict
 _LEAST_COSINE = 0.125  # of the angles of rows of A and B together, for 14 moduli; twice as much for
                        # complex numbers
 _LEAST_BLOCKS = 256                  # that read an operand, if there are as many
-_TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and stages
+_TILES = WgmmaTile(2, 256, 4), WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 6)
 
 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -244,29 +245,28 @@ def _residues(p: GemmProblem, matrix: int, rows: Iterable[_Rows]) -> Launch:
 
 def _product(p: GemmProblem, device: DeviceInfo,
              memory: _Memory) -> tuple[Launch, GemmModularConfig]:
-    groups, columns, stages = _tile(p, device)
-    config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
-                         stages=stages)
+    tile = _multiplying(p, device).tile
+    config = specialised(GemmModularConfig, p, OperandAccess(), **vars(tile))
     planes, (pitch, across), (a, b) = _planes(p), _pitches(p), sides(p)
     values: dict[str, Any] = {"words": _FRONT}
     for name, box, there, rows, length, stride, batch in (
             ("A", config.boxes[0], memory.a, p.m, p.k, pitch, a.extents),
             ("B", config.boxes[1], memory.b, p.n, p.k, pitch, b.extents),
-            ("R", StagedC.box_of("uint8", columns), memory.c, p.m, across, across, p.batch[::-1])):
+            ("R", StagedC.box_of("uint8", tile.columns), memory.c, p.m, across, across, p.batch[::-1])):
         steps, plane = compact(batch, rows * stride)
         values[name] = mapped(there, box.map((rows, length, *batch, planes),
                                              (stride, 1, *steps, plane)))
-    tiles = tiles_of_c(p, config.tile) * planes
-    return bind(gemm_modular, config, p, min(tiles, device.multiprocessors), **values), config
+    blocks = tile.blocks(tile.clusters(p) * planes, device)
+    return bind(gemm_modular, config, p, blocks, **values), config
 
 
-def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
-    def waves(tile: tuple[int, int, int]) -> float:
-        groups, columns, _stages = tile
-        tiles = tiles_of_c(p, (64 * groups, columns)) * planes_of(p.a.dtype) * 14
-        return -(-tiles // device.multiprocessors) * (groups * columns + 64)
-
-    return min(_TILES, key=waves)
+def _multiplying(p: GemmProblem, device: DeviceInfo) -> Choice[WgmmaTile]:
+    """The tile of the least estimate for residues of random elements, and what it does."""
+    planes, steps = planes_of(p.a.dtype) * _MODULI, -(-p.k // _LINE)
+    return least((Choice(tile, 1, p.k, work=Work(
+        "tensor cores, bytes", "TMA", **tile.counts(tile.clusters(p) * planes, steps, device,
+                                                    item=1), moved=compulsory_bytes(p)))
+        for tile in _TILES), device)
 
 
 def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surveyed, _Surveyed],
@@ -282,28 +282,22 @@ def _restore(p: GemmProblem, start: tuple[int, int, int], operands: tuple[_Surve
                 R=memory.c, words=_FRONT, **exponents)
 
 
-def _work(p: GemmProblem, device: DeviceInfo) -> Work:
-    """The work for random elements; endless if the workspace has no room for planes."""
-    if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
-        return Work("tensor cores, bytes", "TMA", written=inf)
-    item, planes, most = p.a.item, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches, whole = item * sum(stored_elements(p)), 4, dict[str, Any]()
-    for block, _shared, first in cut.by_rows(p, Workspace(), lambda _part: None):
-        part = block.problem
-        groups, columns, _stages = _tile(part, device)
-        tiles, steps = tiles_of_c(part, (64 * groups, columns)) * planes, -(-part.k // _LINE)
-        of_a, of_b = stored_elements(part)
-        prepared += (item + planes) * (part.outputs + of_b * (not p.triangle) + of_a * first)
-        launches += 3
-        for name, count in {**on_wgmma(64 * groups, columns, steps),
-                            "written": 64 * groups * columns, "passes": steps}.items():
-            whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count
-    return Work("tensor cores, bytes", "TMA", **whole, ahead=_TILES[0][2] - 1, blocks=most,
-                moved=compulsory_bytes(p), launches=launches, prepared=prepared)
-
-
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
-    yield Choice(None, 1, p.k, 1, _work(p, device), "by residues")
+    """What is done for random elements; endless if the workspace has no room for planes."""
+    works = [Work("tensor cores, bytes", "TMA", written=inf)]
+    if cut := _cut(p, 0, replace(device, workspace_limit=None)):
+        item, planes = p.a.item, planes_of(p.a.dtype) * _MODULI
+        surveyed, launches = item * sum(stored_elements(p)), 4
+        works.clear()
+        for block in cut.of(p):
+            part, first = block.problem, block.start[2] == 0
+            of_a, of_b = stored_elements(part)
+            prepared = (item + planes) * (part.outputs + of_b * (not p.triangle) + of_a * first)
+            works.append(_multiplying(part, device).work._replace(
+                launches=launches + 3, prepared=surveyed + prepared))
+            surveyed = launches = 0
+    *before, work = works
+    yield Choice(None, 1, p.k, 1, work, "by residues", before=tuple(before))
 
 
 def _made(p: GemmProblem, device: DeviceInfo, _choice: Choice[None]) -> Made:

@@ -16,7 +16,7 @@ from ...kernels.gemm.mma import MmaTile
 from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.guard import NATIVE
-from ..cost.work import Work, added, on_wgmma, persistent
+from ..cost.work import Work, added
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
@@ -28,7 +28,6 @@ from ..operands import (
     output_span,
     pairs_along_n,
     specialised,
-    tiles_of_c,
     turned,
     view,
     why_not_mapped,
@@ -40,13 +39,14 @@ from ..plan import Launch, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .family import Choice, Family, Made, in_slices, most_workspace
 from .mma import MMA, facing_rows, mma_choices
+from .ring import WgmmaTile
 from .simt import plan_simt
 from .split import LEAST_K, parts_of
 
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
-STAGES = {64: 3, 32: 4}              # by columns of a tile
-_ROWS, _PRODUCTS = 128, 6
+TILES = WgmmaTile(2, 64, 3), WgmmaTile(2, 32, 4)
+_PRODUCTS = 6
 _LAUNCHES = 3                        # of the product, and of two that return at once
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
@@ -78,45 +78,33 @@ def _facing(p: GemmProblem) -> Facing:
     return turned(p, p.n > p.m, "B is the smaller operand")
 
 
-def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[WgmmaTile]]:
     by_threads, stages = [why is not None for why in _unmapped(p)], -(-p.k // DEPTH)
     most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs),
                2 * device.multiprocessors)
     # none is empty
     numbers = sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})
-    for columns, slices in product(STAGES, numbers):
-        yield _choice(p, columns, slices, by_threads, device)
+    for tile, slices in product(TILES, numbers):
+        yield _choice(p, tile, slices, by_threads, device)
 
 
-def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool],
-            device: DeviceInfo) -> Choice[int]:
-    steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.outputs
-    extents = _ROWS, columns
-    blocks = tiles_of_c(p, extents) * slices
-    counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
+def _choice(p: GemmProblem, tile: WgmmaTile, slices: int, by_threads: Sequence[bool],
+            device: DeviceInfo) -> Choice[WgmmaTile]:
+    steps, extents = -(-p.k // (DEPTH * slices)), tile.extents
+    counted = tile.counts(tile.clusters(p) * slices, steps, device, 0, _PRODUCTS)
     # Both operands come as float32, A is split into registers, B into three planes of shared
     # memory.
-    counted["lines"], counted["wavefronts"] = 4 * steps * sum(extents), counted["wavefronts"] + steps * (_ROWS + 2 * columns)
-    work = Work(
-        "tensor cores",
-        "TMA",
-        **counted,
-        converted=4 * steps * DEPTH * sum(extents),
-        ahead=STAGES[columns] - 1,
-        gathered=steps
-        * DEPTH
-        / 32
-        * sum(n for n, threads in zip(extents, by_threads, strict=True) if threads),
-        moved=compulsory_bytes(p),
-        **persistent(blocks, steps, 0, (4 * _ROWS * columns, 0), device) | {"blocks": blocks},
-        **added(slices, sums, _LAUNCHES)
-    )
-    return Choice(columns, slices, steps * DEPTH,
-                  min(blocks, device.multiprocessors, _MOST_BLOCKS), work,
-                  f"128x{columns}, {slices} slices")
+    counted["lines"] *= 2
+    counted["wavefronts"] += steps * (tile.rows + 2 * tile.columns)
+    gathered = sum(n for n, threads in zip(extents, by_threads, strict=True) if threads)
+    work = Work("tensor cores", "TMA", **counted, converted=4 * steps * DEPTH * sum(extents),
+                gathered=steps * DEPTH / 32 * gathered, moved=compulsory_bytes(p),
+                **added(slices, 4 * p.outputs, _LAUNCHES))
+    return Choice(tile, slices, steps * DEPTH, min(int(work.blocks), _MOST_BLOCKS), work,
+                  f"{tile.rows}x{tile.columns}, {slices} slices")
 
 
-def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[int]) -> Made:
+def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made:
     configs = list[SkinnyConfig]()
 
     def multiply(part: GemmProblem) -> Launch:
@@ -136,19 +124,19 @@ def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[int]) -> Made:
     return Made(
         *twice(p, device, primary, nbytes, _MOST_BLOCKS),
         f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
-        f"reads {by}; tile {configs[0].rows}x{choice.tile}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}; "
+        f"reads {by}; tile {choice.tile.rows}x{choice.tile.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}; "
         f"{fallback}",
         configs[0], fallback)
 
 
-def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyConfig:
+def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[WgmmaTile]) -> SkinnyConfig:
     """What the kernel is specialised on for a product, or for the slices ``p`` of it."""
     unmapped_a, unmapped_b = _unmapped(p)
     by_tma = unmapped_a is None, unmapped_b is None
     a, b = p.map_inputs(_access)
     reach = max(output_span(p), 0 if all(by_tma) else gemm_span(whole))
-    return specialised(SkinnyConfig, p, pairs_along_n(p), reach, columns=choice.tile,
-                       stages=STAGES[choice.tile], a=a, b=b, tma=by_tma, slices=choice.slices > 1)
+    return specialised(SkinnyConfig, p, pairs_along_n(p), reach, **vars(choice.tile), a=a, b=b,
+                       tma=by_tma, slices=choice.slices > 1)
 
 
 SKINNY = Family("gemm_skinny", why_not_skinny, _tilings, _made, _facing, ("auto",))

@@ -14,7 +14,7 @@ from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, split_planes
-from ..cost.work import Work, divisions, on_wgmma, persistent
+from ..cost.work import Work
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
 from ..operands import (
@@ -42,8 +42,9 @@ from ..operands import (
 from ..plan import Launch, Workspace, least, place
 from ..problem import DeviceInfo, GemmProblem
 from .blocks import MOST_BLOCKS, Blocks
-from .family import Choice, Family, Made, divided_bytes
+from .family import Choice, Family, Made
 from .planes import ROW_MULTIPLE, Planes, readings_of
+from .ring import WgmmaTile, divisions
 from .simt import SIMT, plan_simt
 
 _BESIDE = 80 << 20             # bytes of workspace beside as many as A and B have
@@ -53,15 +54,12 @@ _LAUNCHES = 4          # of a split and a product, and of two that return at onc
 _THIRD = 160           # launches: what a third algorithm, which costs two of them in every call,
                        # has to win at least
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
-STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
-          ("bf16x6", 2, 128): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
-"""Stages of the ring by format, multiplying warpgroups of 64 rows and columns of a tile."""
+TILES = {"fp16x3": (WgmmaTile(2, 128, 3), WgmmaTile(2, 64, 4), WgmmaTile(1, 64, 5)),
+         "bf16x6": (WgmmaTile(2, 128, 2), WgmmaTile(2, 64, 2), WgmmaTile(1, 64, 3))}
+"""By format; narrow instructions read more of shared memory."""
 
-# warpgroups and columns: narrow instructions read more of shared memory
-_TILES = ((2, 128), (2, 64), (1, 64))
-
-Tiling = Choice[tuple[int, int]]
-"""Warpgroups and columns of a tile, and how many tiles are divided along K."""
+Tiling = Choice[WgmmaTile]
+"""A tile, and how many tiles are divided along K."""
 
 _NARROW = FORMATS["fp16x3"]
 
@@ -181,21 +179,18 @@ def _guarded(p: GemmProblem, device: DeviceInfo) -> Iterator[Tiling]:
 
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[Tiling]:
     """Whole tiles, or those after whole waves divided, or a wave more; none is cut twice."""
-    parts, most, item = parts_of(p), device.multiprocessors, p.a.item
+    parts, item = parts_of(p), p.a.item
     steps, products = -(-parts * p.k // DEPTH), len(form.main + form.corrections)
     sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
     prepared = sum(elements * (item + 2 * form.planes * numbers) for elements, numbers in sides)
-    for tile in _TILES:
-        rows, columns = 64 * tile[0], tile[1]
-        tiles = tiles_of_c(p, (rows, columns // parts))
-        work = Work("tensor cores", "TMA", **on_wgmma(rows, columns, steps, products, form.planes),
-                    ahead=STAGES[form.name, *tile] - 1, moved=compulsory_bytes(p),
-                    launches=_LAUNCHES, prepared=prepared)
-        of_c = 4 * rows * columns
-        for divided in divisions(tiles, steps, device):
-            counted = persistent(tiles, steps, divided, (of_c, of_c), device)
-            yield Choice(tile, 1, p.k, most if divided else min(tiles, most),
-                         work._replace(**counted), f"{rows}x{columns}, {divided} divided", divided)
+    for tile in TILES[form.name]:
+        tiles = tiles_of_c(p, (tile.rows, tile.columns // parts))
+        for divided in (0, *divisions(tiles, steps, device)):
+            counted = tile.counts(tiles, steps, device, divided, products, form.planes)
+            work = Work("tensor cores", "TMA", **counted, moved=compulsory_bytes(p),
+                        launches=_LAUNCHES, prepared=prepared)
+            yield Choice(tile, 1, p.k, int(work.blocks), work,
+                         f"{tile.rows}x{tile.columns}, {divided} divided", divided)
 
 
 def _one_operand(p: GemmProblem) -> bool:
@@ -241,24 +236,18 @@ class _Splitting:
     def _beside(self, p: GemmProblem, a: Planes, tiling: Tiling) -> tuple[Planes, dict[str, Any]]:
         """Take planes of B of the workspace, and the flags and sums of divided tiles."""
         b = a if _one_operand(p) else self._planes(1, p)
-        if not tiling.divided:
-            return b, {}
-        sums, flags = divided_bytes(*tiling.tile, device=self.device)
-        return b, {"flags": self.workspace.take(flags), "flags_count": flags // 4,
-                   "sums": self.workspace.take(sums)}
+        return b, tiling.tile.shared_sums(tiling.divided, self.device, self.workspace)
 
     def _launches(self, p: GemmProblem, a: Planes, first: bool,
                   tiling: Tiling) -> tuple[tuple[Launch, ...], GemmSplitConfig]:
         """What splits and what multiplies, beside planes of A that the ``first`` block splits."""
         b, shared = self._beside(p, a, tiling)
-        groups, columns = tiling.tile
         config = specialised(
             GemmSplitConfig, p, pairs_along_n(p, 2 // parts_of(p)), output_span(p),
-            format=self.form.name, columns=columns, stages=STAGES[self.form.name, groups, columns],
-            k_major_a=a.config.k_major, k_major_b=b.config.k_major, fallback=self.fallback,
-            gate=self.gate, staged=staging(p), groups=groups, divided=tiling.divided > 0)
-        values: dict[str, Any] = {"C": staged_view(p, config.tile[1]),
-                                  "status": place(VERDICT), "divided": tiling.divided}
+            format=self.form.name, **vars(tiling.tile), k_major_a=a.config.k_major,
+            k_major_b=b.config.k_major, fallback=self.fallback, gate=self.gate, staged=staging(p),
+            divided=tiling.divided > 0)
+        values: dict[str, Any] = {"C": staged_view(p, config.tile[1]), "status": place(VERDICT)}
         for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
             values |= planes.multiplied(name, box)
         product = bind(gemm_split, config, p, tiling.blocks, gate=self.gate, **values, **shared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.persistent import DEPTH, depth_of
 from ...kernels.gemm.staged import StagedC
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
-from ..cost.work import Work, added, divisions, on_wgmma, persistent
+from ..cost.work import Work, added
 from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
@@ -28,13 +28,12 @@ from ..operands import (
     specialised,
     staged_view,
     staging,
-    tiles_of_c,
     view,
     why_not_mapped,
     why_not_on_wgmma,
     why_not_staged,
 )
-from ..plan import Launch, Plan, Workspace, least
+from ..plan import Plan, Workspace
 from ..problem import DeviceInfo, GemmProblem, Operand, Pair, transposed
 from .family import (
     MIN_SLICE,
@@ -42,12 +41,12 @@ from .family import (
     Choice,
     Family,
     Made,
-    divided_bytes,
     most_workspace,
     reduction,
     sliced,
     workspace_bytes,
 )
+from .ring import WgmmaTile, divisions
 
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -106,51 +105,23 @@ def _products(p: GemmProblem) -> int:
     return p.digits * (p.digits + 1) // 2
 
 
-@dataclass(frozen=True)
-class WgmmaTile:
-    """A tile of C, 64 rows for each of ``groups``, with ``stages`` of K; blocks of a ``cluster``
-    follow each other along M."""
-
-    groups: int
-    columns: int
-    stages: int
-    cluster: int = 1
-
-    def clusters(self, p: GemmProblem) -> int:
-        """Clusters that cover C, or a triangle of it."""
-        return tiles_of_c(p, self.extents)
-
-    @property
-    def extents(self) -> Pair:
-        return 64 * self.groups * self.cluster, self.columns
-
-    def described(self, depth: int) -> str:
-        """The tile with that much of K in a stage, in words."""
-        shape = f"tile {64 * self.groups}x{self.columns}x{depth}, {self.stages} stages"
-        return shape + (f", clusters of {self.cluster} x 1 blocks" if self.cluster > 1 else "")
-
-
 _PAIR = 2                # blocks that share a tile of B, which is the wider one
 
 TILES = (WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(3, 192, 3), WgmmaTile(2, 256, 4),
-         WgmmaTile(2, 256, 4, _PAIR), WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4),
-         WgmmaTile(3, 96, 5), WgmmaTile(2, 128, 6), WgmmaTile(1, 192, 6), WgmmaTile(1, 128, 8),
-         WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
+         WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4), WgmmaTile(3, 96, 5), WgmmaTile(2, 128, 6),
+         WgmmaTile(1, 192, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
 
-TILES_ACROSS_SECTORS = (WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4),
-                        WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
-                        WgmmaTile(1, 64, 8), WgmmaTile(2, 320, 3, _PAIR),
-                        WgmmaTile(3, 192, 3, _PAIR), WgmmaTile(2, 256, 4, _PAIR),
-                        WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR),
-                        WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
-"""Tiles where rows begin inside of sectors and L2 is slower: blocks alone, or pairs."""
+PAIRS = tuple(replace(tile, cluster=_PAIR) for tile in TILES if tile.columns >= 128)
+"""Tiles of pairs of blocks, which ask less of L2."""
 
-TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
-                      WgmmaTile(1, 64, 8))
+_SPARING = WgmmaTile(2, 256, 4, _PAIR)
+
+TILES_OF_TWO_WORDS = tuple(tile for tile in TILES if tile.groups < 3 and tile.columns <= 128)
 """For 64-bit integers and a K for which their sums take three registers each."""
 
 _PAIRED_WAVES = 3      # from which on pairs are worth it where L2 delivers enough: they save energy
 _SECTOR = 32           # bytes
+_FLAT = 3              # times as wide as high
 _MULTIPLIED = 32       # of a tile's elements, a stage deep, in a clock of the tensor cores
 _BYTES_OF_SUMS = 4
 _LINE, _BARRIER_BYTES = 128, 1024    # of shared memory: a row in a stage, and all barriers
@@ -158,47 +129,48 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[WgmmaTile]]:
-    """What there is to choose among."""
+    """What there is to choose among: blocks have whole tiles, of all of K or of slices, or divide
+    some."""
+    whole = [1, *_slices(p, device)]
     for tile in _tiles(p, device):
-        yield from _sliced(p, device, tile)
-        yield from _divided(p, device, tile)
+        for slices in whole:
+            yield _tiling(p, device, tile, slices)
+        for divided in _divisions(p, device, tile):
+            yield _tiling(p, device, tile, 1, divided)
 
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     """The tiles that fit; of a triangle, those of which two at most are a square."""
-    fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR
+    tiles = [*TILES]
     if p.digits > _BYTES_OF_SUMS and p.k > MOST_PARKED:
-        tiles = list(TILES_OF_TWO_WORDS)
-    elif _across_sectors(p):
-        tiles = [tile for tile in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
-    else:                     # pairs of tf32 save too little energy, and with bytes they are slower
-        pairs = p.precision != "tf32" and not is_exact(p)
-        tiles = [tile for tile in TILES
-                 if tile.cluster == 1 or (pairs and tile.clusters(p) >= fewest)]
+        tiles = [*TILES_OF_TWO_WORDS]
+    elif _across_sectors(p):             # there, L2 is slower, and flat tiles read too much of it
+        tiles = [tile for tile in (*TILES, *PAIRS)
+                 if tile.columns < _FLAT * tile.rows and not _narrow(p, tile)]
+    elif p.precision != "tf32" and not is_exact(p):
+        # Pairs of tf32 save too little energy, and with bytes they are slower.
+        fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR
+        tiles += [_SPARING] * (_SPARING.clusters(p) >= fewest)
     return [tile for tile in tiles if not p.triangle or max(tile.extents) % min(tile.extents) == 0]
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, slices: int = 1,
             divided: int = 0) -> Choice[WgmmaTile]:
     """A tiling and what it does."""
-    chunk, size, outputs = p.k // slices, tile.cluster, p.outputs
-    rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
-    clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, p.sum_bytes)
-    of_c = sums if slices > 1 else max(_BYTES_OF_SUMS, p.c.item)
-    counted = on_wgmma(rows, columns, steps)
-    counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(*x))
-                                       for x, extent in zip(p.inputs, (rows, columns / size),
-                                                            strict=True))
+    chunk, sums = p.k // slices, max(_BYTES_OF_SUMS, p.sum_bytes)
+    steps = -(-chunk // depth_of(_element(p))) * _products(p)
+    counted = tile.counts(tile.clusters(p) * slices, steps, device, divided,
+                          item=sums if slices > 1 else max(_BYTES_OF_SUMS, p.c.item))
+    counted["lines"] = 2 * steps * sum(
+        extent * (1 + _begins_inside(*x))
+        for x, extent in zip(p.inputs, (tile.rows, tile.columns / tile.cluster), strict=True))
     work = Work("tensor cores, bytes" if is_exact(p) else "tensor cores", "TMA",
                 "words" if p.digits > _BYTES_OF_SUMS else "vectors" if slices > 1
-                or why_not_staged(p) is None else "elements", **counted,
-                ahead=max(1, tile.stages - 1), moved=compulsory_bytes(p),
-                **persistent(clusters, steps, divided,
-                             (rows * columns * of_c, 4 * rows * columns), device, size),
-                **added(slices, outputs * sums, 1 + (divided > 0)))
+                or why_not_staged(p) is None else "elements", **counted, moved=compulsory_bytes(p),
+                **added(slices, p.outputs * sums, 1 + (divided > 0)))
     how = f"{divided} divided" if divided else f"{slices} slices"
     return Choice(tile, slices, chunk, int(work.blocks), work,
-                  f"{rows}x{columns}{' in pairs' * (size > 1)}, {how}", divided)
+                  f"{tile.rows}x{tile.columns}{' in pairs' * (tile.cluster > 1)}, {how}", divided)
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
@@ -216,31 +188,29 @@ def _begins_inside(x: Operand, extents: Pair) -> bool:
     return extents[other] > 1 and x.strides[other] * x.item % _SECTOR > 0
 
 
-def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Choice[WgmmaTile]]:
-    """Each block has whole tiles, of all of K or of slices."""
-    slices, depth = 1, depth_of(_element(p))
-    yield _tiling(p, device, tile)
+def _slices(p: GemmProblem, device: DeviceInfo) -> Iterator[int]:
+    """In how many slices of whole stages K may be."""
+    slices, depth = 2, depth_of(_element(p))
     if p.triangle or len(p.batch) >= _MOST_BATCH_MODES - (p.digits > 1):
         return
     most = min(p.k // MIN_SLICE, most_workspace(device) // workspace_bytes(p, 1))
-    while (slices := 2 * slices) <= most and p.k % (slices * depth) == 0:
-        yield _tiling(p, device, tile, slices)
+    while slices <= most and p.k % (slices * depth) == 0:
+        yield slices
+        slices *= 2
 
 
-def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[Choice[WgmmaTile]]:
-    """What whole waves leave is divided, or a wave more, of which no tile is cut twice."""
+def _divisions(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> list[int]:
+    """How many tiles may be divided: what whole waves leave, or a wave more; none is cut twice."""
     # Blocks of clusters share no sums; where rows begin inside of sectors, blocks that begin in
     # different places are slow. A B in narrow lines has more boxes than a thread that divides
     # tiles has registers for.
     tiles, depth = tile.clusters(p), -(-p.k // depth_of(_element(p)))
     apart = tiles > device.multiprocessors and _across_sectors(p)
-    if tile.cluster > 1 or p.digits > 1 or apart or _narrow(p, tile):
-        return
-    nbytes = sum(divided_bytes(tile.groups, tile.columns, device))
-    if max(tiles * depth, output_span(p)) >= NARROW_SPAN or nbytes > most_workspace(device):
-        return
-    for divided in divisions(tiles, depth, device)[1:]:
-        yield _tiling(p, device, tile, 1, divided)
+    far = max(tiles * depth, output_span(p)) >= NARROW_SPAN
+    if tile.cluster > 1 or p.digits > 1 or apart or far or _narrow(p, tile) \
+            or sum(tile.shared_bytes(device)) > most_workspace(device):
+        return []
+    return divisions(tiles, depth, device)
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
@@ -271,10 +241,9 @@ def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[WgmmaTile]) -> Made
     workspace = Workspace()
     if choice.slices == 1:
         return _product(p, device, choice, workspace)
-    each = replace(sliced(p, choice.slices, choice.chunk, 1), k=choice.chunk)
-    tiling = least((_tiling(each, device, tile) for tile in _tiles(each, device)), device)
     workspace.take(workspace_bytes(p, choice.slices))
-    made = _product(each, device, tiling, workspace)
+    made = _product(replace(sliced(p, choice.slices, choice.chunk, 1), k=choice.chunk), device,
+                    choice, workspace)
     return made._replace(launches=(*made.launches, reduction(transposed(p), choice)),
                          reason=f"{made.reason};{choice.in_slices.removeprefix(',')}")
 
@@ -304,22 +273,19 @@ def _product(p: GemmProblem, device: DeviceInfo, choice: Choice[WgmmaTile],
         2 * tile.groups * StagedC.box_of(p.c.dtype, tile.columns).nbytes if config.staged else 0)
     tile = replace(tile, stages=max(1, min(tile.stages, room // (_LINE * sum(config.mma.tile)))))
     config = replace(config, clipped=_clipped(p, config), stages=tile.stages)
-    clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster
-    blocks = min(clusters, most) * tile.cluster
-    values: dict[str, Any] = {"C": staged_view(p, config.columns)}
+    clusters, memory = tile.clusters(p), tile.shared_sums(choice.divided, device, workspace)
+    blocks = tile.blocks(clusters, device, choice.divided)
+    values: dict[str, Any] = {"C": staged_view(p, config.columns), **memory}
     for name, box, x in zip("AB", config.boxes, p.inputs, strict=True):
         values[name] = view(x[0], name.lower(), operand_map(box, *x, p.batch, p.digits))
-    before, divided = list[Launch](), ""
-    if choice.divided:
-        blocks, shared = most, divided_bytes(tile.groups, tile.columns, device)
-        sums, flags = map(workspace.take, shared)
-        before.append(launch(lambda _: clear_words(), None, 1, words=flags, count=shared[1] // 4))
-        divided = f", {choice.divided} of them divided along K between all blocks"
-        values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:
         values["parked"] = workspace.take(ParkedSums.nbytes(GROUP * tile.groups, tile.columns,
                                                             p.digits, blocks))
-    multiply = bind(gemm_wgmma, config, p, blocks, **values)
+    launches, divided = [bind(gemm_wgmma, config, p, blocks, **values)], ""
+    if memory:
+        launches.insert(0, launch(lambda _: clear_words(), None, 1, words=memory["flags"],
+                                  count=memory["flags_count"]))
+        divided = f", {choice.divided} of them divided along K between all blocks"
     described = tile.described(depth_of(config.element))
     reason = (
         f"{_numbers(p)}; {described}: {clusters * tile.cluster} tiles on "
@@ -327,4 +293,4 @@ def _product(p: GemmProblem, device: DeviceInfo, choice: Choice[WgmmaTile],
         + ("by TMA" if unstaged is None else f"by threads: {unstaged}")
         + of_triangle(p)
     )
-    return Made((*before, multiply), workspace.nbytes, reason, config)
+    return Made(tuple(launches), workspace.nbytes, reason, config)
