@@ -17,12 +17,12 @@ from ..functions.devices import (
     new_result,
     on_host_alone,
     put,
+    settle_product,
     shares_memory,
     spread_product,
     stand_in_of,
 )
 from ..functions.gemm import gemm, refuse_self_overlap
-from ..functions.gufunc import resolve_product
 from .arguments import Call, Request, Transposition, read
 from .libraries import HOST, Gathered, Place
 from .types import Types, dtype_named
@@ -42,7 +42,7 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         refuse_self_overlap(function, written or "", engine_of(x).memory(x))
     if of_host:
         return _of_host(call, ordinals)
-    settled = resolve_product(stand_in_of(a, None), stand_in_of(b, None))
+    settled = settle_product(stand_in_of(a, None), stand_in_of(b, None), None)
     if written is None:
         c = new_result(settled, dtype_named(call.types.output), a, b, "F")
     elif shares_memory(c, (a, b)):

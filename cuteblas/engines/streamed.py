@@ -5,37 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from threading import Barrier, BrokenBarrierError
 from time import sleep
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..planning.streaming import Extents, Schedule, Tile, schedule
+from ..planning.streaming import Extents, Schedule, Tile, panels_along, schedule
+from ..runtime.peers import peers
 from ..runtime.ring import Ring
 from .counters import tally
 from .cuda import CUDA
-from .exchange import Abandoned, Exchange
 from .execution import Execution
-from .host_cuda import Crossing, compact, crossing, current_ring, free_bytes
+from .host_cuda import Crossing, compact, crossing, free_bytes
 from .keeping import expected
+from .peer_copies import copy_box
 from .placement import gpu_seconds
 from .settings import workspace_limit
 
-__all__ = ["Operand", "Tiled", "exchanged", "operands_of_product", "stream_copy", "stream_tiles"]
+__all__ = ["Exchange", "Operand", "Tiled", "operands_of_product", "stream_copy", "stream_tiles"]
 
 _SURELY_FREE = 256 << 20          # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
 _PATIENCE = 2.0                         # seconds before progress is shown
 _MOMENT = 20e-6                         # seconds
 _MOST_RESULTS = 1                       # that leave while the next one is computed
-
-
-exchanged: ContextVar[Exchange | None] = ContextVar("cuteblas_exchanged", default=None)
-"""The operand that other devices bring in parts while they compute theirs of the product."""
 
 
 class Operand(NamedTuple):
@@ -139,17 +136,17 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
                               for both in zip(first, second, strict=True))
 
 
-def stream_tiles(call: Tiled) -> bool:
-    """Compute all tiles, smaller ones if the device lacks memory; ``False`` if there are none."""
-    x, exchange = call.extents, exchanged.get()
+def stream_tiles(call: Tiled, exchange: Exchange | None = None) -> bool:
+    """Compute all tiles, smaller ones if the device lacks memory; ``False`` if there are none, or
+    the exchange with other devices has ended."""
+    x = call.extents
     room = free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
-    if exchange is not None and any(exchange.is_of(operand.array) for operand in call.operands[:2]):
-        with suppress(CUDA.out_of_memory, Abandoned):
-            if _are_streamed(call, exchange.schedule(x, room), exchange):
-                return True
-        exchange.abandon(current_ring().link.ordinal)
+    if exchange is not None:
+        with suppress(CUDA.out_of_memory, BrokenBarrierError):
+            return _are_streamed(call, exchange.schedule(x, room), exchange)
+        return False
     for _ in range(_MOST_HALVINGS):
         try:
             return _are_streamed(call, schedule(x, room))
@@ -180,20 +177,79 @@ def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
     return tqdm(tiles, "cuteblas", unit="tile", delay=_PATIENCE, leave=False)
 
 
+class Exchange:
+    """An operand that several GPUs need, in panels ``by_rows`` or columns: each brings a part of
+    every panel, and copies the others' parts from them. Its strides are positive."""
+
+    def __init__(self, operand: np.ndarray, devices: Sequence[int], by_rows: bool, moved: int):
+        self._operand, self._devices = operand, tuple(devices)
+        self._by_rows, self._moved = by_rows, moved
+        # by device and panel: memory, and when the part is there
+        self._there: dict[tuple[int, Any], tuple[Any, Any]] = {}
+        self._arrivals = Barrier(len(devices))
+
+    def is_of(self, x: np.ndarray) -> bool:
+        return _identity(x) == _identity(self._operand)
+
+    def schedule(self, x: Extents, limit: int) -> Schedule | None:
+        """A device's schedule, whose panels all stay; ``None`` if they need more memory."""
+        if 2 * (x.a + x.b) + x.c > limit:
+            return None
+        tiles = panels_along(x, self._by_rows, self._moved)
+        return Schedule(tiles, len(tiles))
+
+    def begin(self, way: Crossing, part: np.ndarray) -> tuple[Any, list[Any]]:
+        """A panel on this device, and what brings this device's part of it."""
+        there = CUDA.empty(compact(part))
+        before, at = len(way.uploads), self._devices.index(way.ring.link.ordinal)
+        way.send(self._cut(part, there, at), self._cut(there, there, at).data)
+        return there, way.uploads[before:]
+
+    def complete(self, way: Crossing, key: Any, there: Any) -> None:
+        """Let later kernels find all of a panel, of which this device's part has arrived."""
+        between, device = peers(), way.ring.link.ordinal
+        self._there[device, key] = there, between.record(device, "kernels")
+        self._arrivals.wait()
+        for at, other in enumerate(self._devices):
+            if other != device:
+                source, arrived = self._there[other, key]
+                between.wait(device, "kernels", arrived)
+                copy_box(between, (device, "kernels"), (device, self._cut(there, there, at)),
+                         (other, self._cut(source, source, at)))
+        between.hold(())                # panels stay until all devices have ended
+
+    def abandon(self) -> None:
+        """End the exchange for all devices, with ``BrokenBarrierError`` where one waits."""
+        self._arrivals.abort()
+
+    def _cut(self, x: Any, there: Any, at: int) -> Any:
+        """A device's part of a panel, in the order of axes in its memory."""
+        x = x.transpose(sorted(range(x.ndim), key=lambda axis: -there.strides[axis]))
+        ends = [x.shape[0] * i // len(self._devices) for i in (at, at + 1)]
+        return x[slice(*ends)]
+
+
+def _identity(x: np.ndarray) -> tuple[Any, ...]:
+    return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
+
+
 class _Panels:
     """The panels on the device or on their way; none move if all operands are there."""
 
     def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool,
                  exchange: Exchange | None):
         self._way, self._operands = way, operands
-        self._exchanges = {} if exchange is None else {
-            i: exchange for i, operand in enumerate(operands[:2]) if exchange.is_of(operand.array)}
         self._there: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
         kept = ((i, way.kept(operand.array)) for i, operand in enumerate(operands))
         self._whole = {i: there for i, there in kept if there is not None}
         if together and not self._whole.keys() & {0, 1}:  # A and B are one memory, which moves once
             self._whole |= enumerate(way.begin([operand.array for operand in operands[:2]])[0])
         self._first = [*way.uploads]
+        self._exchanges = {} if exchange is None else {
+            i: exchange for i, operand in enumerate(operands[:2])
+            if i not in self._whole and exchange.is_of(operand.array)}
+        if exchange is not None and not self._exchanges:
+            exchange.abandon()          # this device needs nothing of the others
         self.move = len(self._whole) < len(operands)
 
     def ask(self, tile: Tile) -> None:

@@ -24,9 +24,8 @@ from .gemm import new_matrices
 from .gufunc import Product, resolve_product
 
 if TYPE_CHECKING:
-    from ..engines.exchange import Exchange
     from ..engines.keeping import Keeper
-    from ..engines.streamed import Tiled
+    from ..engines.streamed import Exchange, Tiled
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
     from ..planning.streaming import Tile
@@ -67,11 +66,12 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
     """``matmul`` over devices; the result is in shards where an operand is."""
     if on_host_alone(x1, x2, out):
         return matmul_of_host("matmul", x1, x2, out, devices, precision)
-    return _of_shards("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision)
+    return _of_shards("matmul", settle_product, (x1, x2, out), as_devices("matmul", devices),
+                      precision)
 
 
 @lru_cache(maxsize=1024)
-def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
+def settle_product(first: Memory, second: Memory, target: Memory | None) -> Expression:
     product = resolve_product(first, second, target)
     for name, x in (("x1", first), ("x2", second)):
         if x.shape[:-2] not in ((), product.batch):
@@ -130,33 +130,38 @@ def _in_parts(call: Tiled, by_numpy: Func, ordinals: Sequence[int]) -> None:
                           else step)
     exchange = _exchange(ordinals[:len(parts)], call, axis)
 
-    def work(device: int, tile: Tile) -> None:
+    def is_done(device: int, tile: Tile) -> bool:
         import cupy
 
         from ..engines.host_cuda import current_home
         from ..engines.keeping import noted
-        from ..engines.streamed import exchanged, stream_tiles
+        from ..engines.streamed import stream_tiles
 
-        exchanged.set(exchange)
         noted.set(None)                                 # this is a part
+        done = False
         try:
             with cupy.cuda.Device(device):
                 part = call.within(tile, partial(alone, keeper=current_home().keeper))
-                done = stream_tiles(part)
+                done = stream_tiles(part, exchange)
         finally:
-            if exchange is not None:
-                exchange.leave(device)
+            if exchange is not None and not done:
+                exchange.abandon()
         if not done:
+            if exchange is not None:
+                return False
             first, second = (operand.array for operand in part.operands)
             np.copyto(part.result.array, by_numpy(first, second), casting="unsafe")
         tally(call.function, "spread", f"on cuda:{device}" if done
               else "no memory on the GPU: by NumPy").tick()
+        return True
 
-    with short_turns(), ThreadPoolExecutor(len(parts)) as pool:
-        running = [pool.submit(copy_context().run, work, device, part)
-                   for device, part in zip(ordinals, parts, strict=False)]
-    for each in running:
-        each.result()
+    left = [*zip(ordinals, parts, strict=False)]
+    while left:
+        with short_turns(), ThreadPoolExecutor(len(left)) as pool:
+            running = [pool.submit(copy_context().run, is_done, device, tile)
+                       for device, tile in left]
+        left = [each for each, one in zip(left, running, strict=True) if not one.result()]
+        exchange = None                 # a device lacked memory, and others waited for it
 
 
 def alone(x: np.ndarray, keeper: Keeper) -> np.ndarray:
@@ -178,7 +183,7 @@ def _exchange(devices: Sequence[int], call: Tiled, axis: str) -> Exchange | None
     shared, c = call.operands[axis == "m"].array, call.result.array
     if any(stride <= 0 for stride in shared.strides) or expected([shared]):
         return None
-    from ..engines.exchange import Exchange
+    from ..engines.streamed import Exchange
     from ..runtime.costs import host_costs
     from ..runtime.peers import peers
 
@@ -255,13 +260,9 @@ def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) 
     return plan.seconds or floor_of(problem, plan.family, device).seconds
 
 
-def _shape(x: ShardedArray, like: Any) -> Ints:
-    return x.shape if getattr(like, "ndim", 1) else ()
-
-
 def stand_in_of(x: ShardedArray, like: Any) -> Memory:
     """What NumPy's rules ask of an operand; the first shard says in which order elements lie."""
-    shape = _shape(x, like)
+    shape = x.shape if getattr(like, "ndim", 1) else ()
     first = x.shards[0].strides
     axes = sorted(range(len(shape)), key=lambda axis: -abs(first[axis]))
     return Memory(shape, contiguous_strides(shape, x.dtype.itemsize, axes), x.dtype)
@@ -351,19 +352,19 @@ def _of_shards(function: str, settle: Callable[..., Expression], arrays: tuple[A
     x1, x2, out = arrays
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
-    settled = settle(stand_in_of(a, x1), stand_in_of(b, x2),
-                     None if target is None else stand_in_of(target, out))
-    if target is not None and _shape(target, out) != settled.shape:
+    into = None if target is None else stand_in_of(target, out)
+    settled = settle(stand_in_of(a, x1), stand_in_of(b, x2), into)
+    if into is not None and into.shape != settled.shape:
         raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but "
-                         f"out has shape {_shape(target, out)}")
+                         f"out has shape {into.shape}")
     is_number = not settled.shape
     # a shard has an axis: that of a number has no index
     settled = replace(settled, axes=settled.axes or ("",), shape=settled.shape or (1,), terms=tuple(
         replace(term, axes=term.axes or ("",)) for term in settled.terms))
     a, b = (_cast(x, settled.dtype) for x in (a, b))
-    direct = target is not None and target.dtype == settled.dtype \
-        and not shares_memory(target, (a, b))
-    c = new_result(settled, settled.dtype, a, b) if not direct or target is None else target
+    c = target
+    if c is None or c.dtype != settled.dtype or shares_memory(c, (a, b)):
+        c = new_result(settled, settled.dtype, a, b)
     spread_product(function, ordinals, settled, (a, b, c), precision)
     if target is None:
         return c if len(c.shards) > 1 else c.shards[0].reshape(()) if is_number else c.shards[0]

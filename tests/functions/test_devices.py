@@ -308,7 +308,7 @@ class Together:
 
         import cupy
 
-        from cuteblas.engines import host_cuda, streamed
+        from cuteblas.engines import host_cuda
         from cuteblas.functions import devices, tiles
         from cuteblas.runtime import peers
 
@@ -324,11 +324,11 @@ class Together:
             yield
 
         monkeypatch.setattr(peers, "peers", lambda: self)
-        monkeypatch.setattr("cuteblas.engines.exchange.peers", lambda: self)
+        monkeypatch.setattr("cuteblas.engines.streamed.peers", lambda: self)
         monkeypatch.setattr(cupy.cuda, "Device", device)
         pool = SimpleNamespace(free_all_blocks=lambda: None)
         monkeypatch.setattr(cupy, "get_default_memory_pool", lambda: pool)
-        for module in (host_cuda, tiles, streamed):
+        for module in (host_cuda, tiles):
             monkeypatch.setattr(module, "current_ring", lambda: self.rings[self.current.device])
         monkeypatch.setattr(HostCosts, "over_devices", lambda costs, alone, nbytes, count: -count)
         monkeypatch.setattr(devices, "_ROWS", 2)
@@ -371,7 +371,7 @@ class Together:
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("fails", [None, "first", "last", "all", "with an error"])
 def test_devices_share_what_all_of_them_need(monkeypatch, count, shapes, order, fails):
-    from cuteblas.engines import exchange
+    from cuteblas.engines import streamed
 
     from .host_link import linked
 
@@ -381,7 +381,7 @@ def test_devices_share_what_all_of_them_need(monkeypatch, count, shapes, order, 
         devices = Together(count, monkeypatch)
         cuteblas.reset_stats()
         if fails:
-            begin, begun = exchange.Exchange.begin, []
+            begin, begun = streamed.Exchange.begin, []
 
             def without_memory(self, way, part):
                 if fails == "with an error" and way.ring.link.ordinal == 1:
@@ -393,7 +393,7 @@ def test_devices_share_what_all_of_them_need(monkeypatch, count, shapes, order, 
                     raise CUDA.out_of_memory(1, 1, 1)
                 return begin(self, way, part)
 
-            monkeypatch.setattr(exchange.Exchange, "begin", without_memory)
+            monkeypatch.setattr(streamed.Exchange, "begin", without_memory)
         try:
             if fails == "with an error" and min(a.ndim, b.ndim) == 2:
                 with pytest.raises(RuntimeError, match="broken"):
