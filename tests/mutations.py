@@ -171,12 +171,12 @@ MUTATIONS = [
         ("runtime/tracking.py", "known[differs] = 0", "pass", "runtime/test_hashes.py"),
         # memory
         (
-            "engines/scratch.py",
+            "engines/host_memory.py",
             "if piece is None or piece.size < nbytes:",
             "if piece is None:",
             "engines/test_scratch.py"
         ),
-        ("engines/scratch.py", "if len(_waiting) < _MOST:", "if True:", "engines/test_scratch.py"),
+        ("engines/host_memory.py", "if len(_waiting) < _MOST_WAITING:", "if True:", "engines/test_scratch.py"),
         # kernels: guards and common parts
         (
             "kernels/guard.py",

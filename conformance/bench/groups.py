@@ -35,8 +35,8 @@ from cuteblas.cli.machines import medians, random_array
 from cuteblas.cli.problems import Permutation
 from cuteblas.codegen.architectures import target_architecture
 from cuteblas.codegen.kernel import GeneratedKernel
+from cuteblas.engines.dispatch import Engine
 from cuteblas.engines.emulator import EMULATOR
-from cuteblas.engines.engine import Engine
 from cuteblas.functions import (
     Explanation,
     ascontiguousarray,

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines.dispatch import ByName, Func
-from ..engines.engine import Engine, engine_of
+from ..engines.dispatch import ByName, Engine, Func, engine_of
 from ..engines.memory import Ints, overlap, same_elements
 from ..engines.placement import engine_for, host_engine
 from ..functions.algorithms import (

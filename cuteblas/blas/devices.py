@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.dispatch import ByName
-from ..engines.engine import engine_of
+from ..engines.dispatch import ByName, engine_of
 from ..engines.numpy_gemm import new_array
 from ..engines.sharded import ShardedArray, as_sharded
 from ..functions.devices import (

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..engines.dispatch import engine_of
 from ..engines.emulator import NUMPY
-from ..engines.engine import engine_of
 from ..engines.execution import Execution
 from ..functions.gemm import new_matrices
 from ..functions.host_gemm import multiply

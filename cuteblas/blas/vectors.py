@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..engines.engine import engine_of
+from ..engines.dispatch import engine_of
 from ..engines.memory import Memory, overlap
 from ..functions.gemm import refuse_self_overlap
 from ..functions.signatures import Array, Flag, Promoted, Transposed

@@ -18,8 +18,7 @@ import dask
 import numpy as np
 
 from ..array.wrapper import ndarray, unwrapped, wrap
-from ..engines.dispatch import kind_of
-from ..engines.engine import engine_of
+from ..engines.dispatch import engine_of, kind_of
 from ..engines.memory import overlap
 from ..engines.settings import Backend
 from ..functions import ascontiguousarray, backend, copy, einsum, matmul, tensordot

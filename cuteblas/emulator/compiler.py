@@ -1,4 +1,4 @@
-"""The host C++ compiler: finding it, and building shared libraries with a cache on disk."""
+"""The host C++ compiler, its shared libraries with a cache on disk, and how long work is shown."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from .scratch import Scratch
+from .host_memory import Scratch
 
 __all__ = ["LEAST", "WORDS", "Method", "copied", "copied_to", "method"]
 

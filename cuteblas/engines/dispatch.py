@@ -1,4 +1,4 @@
-"""The kinds of operands, by type and without CuPy, and functions that are registered by type."""
+"""By the types of operands, and without CuPy: their kinds, engines, replays and own functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from .._forks import forget_in_children, use_cuda
+from .emulator import EMULATOR, Emulator
 
-__all__ = ["NOTHING", "ByName", "Carrier", "Func", "Kind", "Replayable", "fast_paths", "kind_of",
-           "kind_of_type", "own_call", "own_types", "register_own_type", "replays"]
+if TYPE_CHECKING:
+    from .cuda import Cuda
+
+__all__ = ["NOTHING", "ByName", "Carrier", "Engine", "Func", "Kind", "Replayable", "engine_of",
+           "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types", "register_own_type",
+           "replays"]
 
 ByName = Mapping[str, Any]
 Func = Callable[..., Any]
@@ -88,6 +93,21 @@ def kind_of_type(kind: type) -> Kind:
 
 
 forget_in_children(kind_of_type.cache_clear)
+
+
+Engine: TypeAlias = "Emulator | Cuda"
+"""Arrays of one library, and the means to run plans on them. ``on_host`` arrays are NumPy's, of
+any alignment and with subnormal numbers; ``kernels`` run on them where they are; ``moves`` takes
+them to the GPU where that is faster; unless ``runs``, nothing is computed, counted or recorded;
+``out_of_memory`` is raised without room for a workspace, or ``()``."""
+
+
+def engine_of(x: Any) -> Engine:
+    if kind_of(x) == "cupy":
+        from .cuda import CUDA
+
+        return CUDA
+    return EMULATOR
 
 
 class _Replays(dict[type, Func | None]):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..planning.problem import ContractionProblem, GemmProblem
 from .counters import tally
+from .dispatch import Engine
 from .elementwise import (
     cast_by_kernels,
     cast_of,
@@ -20,7 +21,6 @@ from .elementwise import (
     roles,
     scaled_of,
 )
-from .engine import Engine
 from .memory import Memory, new_memory, overlap, same_elements, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
 from .replay.recording import Recorder, listeners

@@ -26,9 +26,9 @@ from .counters import tally
 from .cuda import CUDA, current_device, spare_memory, wait_from_now_on
 from .emulator import HOST_CUDA
 from .execution import Execution
+from .host_memory import empty_array
 from .keeping import Keeper, is_large, noted
 from .memory import Memory, array_at, contiguous_strides
-from .reuse import empty_array
 from .settings import hashes_arrays, keeps_arrays
 
 __all__ = ["FEW_BYTES", "Crossing", "carry", "compact", "crossing", "current_home", "current_ring",

@@ -22,8 +22,8 @@ from .._forks import forget_in_children, surviving
 from ..runtime.tracking import Hashes, Untracked, Watch, why_untracked
 from .counters import tally
 from .emulator import HOST_CUDA
+from .host_memory import free_idle
 from .memory import shadow
-from .reuse import free_idle
 from .settings import checked_limit, hashes_arrays, keeps_arrays
 
 __all__ = ["Keeper", "by_hashes", "expected", "is_large", "keep_limit", "keepers", "noted",

@@ -35,7 +35,7 @@ from .settings import (
 
 if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
-    from .engine import Engine
+    from .dispatch import Engine
 
 __all__ = ["FEW", "Work", "bytes_of", "copy_work", "engine_for", "gpu_seconds", "host_engine",
            "may_move", "offload", "rehearsing", "require_cuda", "start_soon", "staying", "stays",
@@ -216,7 +216,7 @@ def _start() -> bool:
         _why_not = why_unavailable()
         _started = _why_not is None
         if _started:
-            from .reuse import prepare
+            from .host_memory import prepare
 
             later(prepare)
     return _started
@@ -270,7 +270,7 @@ def _prepared() -> bool:
 def start_soon() -> None:
     """Start CUDA in another thread where calls may move: the program asked for it."""
     if current_backend() == "auto" and _possible() and not _started and _starting is None:
-        from .reuse import prepare
+        from .host_memory import prepare
 
         _begin_to_start()
         _prepared()

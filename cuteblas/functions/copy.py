@@ -12,9 +12,9 @@ import numpy as np
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
 from ..engines.dispatch import NOTHING, kind_of, own_call, replays
+from ..engines.host_memory import empty_array
 from ..engines.memory import Memory, new_memory, overlaps_itself
 from ..engines.placement import copy_work, offload, stays
-from ..engines.reuse import empty_array
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
 from .routing import COPY, NumpyCall, delegate, resolve, route_of

@@ -15,8 +15,8 @@ import numpy as np
 from ..engines.background import short_turns
 from ..engines.counters import tally
 from ..engines.dispatch import Func, kind_of
+from ..engines.host_memory import empty_array
 from ..engines.memory import Ints, Memory, array_at, contiguous_strides, new_memory
-from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
 from .expressions import Expression, Term, stand_in

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ..engines.blocked import method
-from ..engines.dispatch import NOTHING, ByName, kind_of, own_call
+from ..engines.dispatch import NOTHING, ByName, Engine, kind_of, own_call
 from ..engines.emulator import EMULATOR, REHEARSAL
-from ..engines.engine import Engine
 from ..engines.exact import words_for
 from ..engines.execution import Execution
 from ..engines.memory import Memory, new_memory

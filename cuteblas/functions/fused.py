@@ -10,9 +10,8 @@ import numpy as np
 
 from .._dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
-from ..engines.dispatch import ByName, Func, Replayable, kind_of, own_call, replays
+from ..engines.dispatch import ByName, Engine, Func, Replayable, kind_of, own_call, replays
 from ..engines.emulator import NUMPY
-from ..engines.engine import Engine
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import QUIET, product_in
 from ..engines.placement import FEW, engine_for

@@ -11,8 +11,7 @@ import numpy as np
 from .._dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..engines.counters import tally
-from ..engines.dispatch import NOTHING, ByName
-from ..engines.engine import Engine
+from ..engines.dispatch import NOTHING, ByName, Engine
 from ..engines.execution import Execution
 from ..engines.memory import (
     Ints,

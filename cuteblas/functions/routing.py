@@ -33,7 +33,7 @@ from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product
 
 if TYPE_CHECKING:
-    from ..engines.engine import Engine
+    from ..engines.dispatch import Engine
     from ..engines.execution import Execution
 
 Settle = Callable[..., "Expression | None"]

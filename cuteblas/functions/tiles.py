@@ -16,8 +16,8 @@ from ..engines.dispatch import replays
 from ..engines.emulator import HOST_CUDA
 from ..engines.execution import Execution
 from ..engines.host_cuda import current_ring, straight
+from ..engines.host_memory import empty_array
 from ..engines.keeping import expected
-from ..engines.reuse import empty_array
 from ..engines.settings import workspace_limit
 from ..engines.streamed import Operand, Tiled, operands_of_product, stream_tiles
 from .algorithms import Algorithm

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..planning.cost import CostError, Costs, costs_from, hosts
-from .configuration import HOST, costs_file
+from .._cache import user_directory
+from ..planning.cost import CostError, Costs, costs_from
+
+if TYPE_CHECKING:
+    from ..planning.cost.hosts import HostCosts
+
+HOST = "this host"
+"""The numbers of the host have this name in place of a card's."""
+
+
+def costs_file(device: str) -> Path:
+    """The file for a card's numbers, in ``CUTEBLAS_CONFIG_DIR`` or the platform's directory."""
+    directory = user_directory("CUTEBLAS_CONFIG_DIR", ("APPDATA", "~/AppData/Roaming"),
+                               "~/Library/Application Support", ("XDG_CONFIG_HOME", "~/.config"))
+    name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return Path(directory, "costs", f"{name}.json")
 
 
 def own_costs(device: str) -> Costs | None:
@@ -29,8 +46,10 @@ def own_costs(device: str) -> Costs | None:
     return costs
 
 
-def host_costs() -> hosts.HostCosts:
+def host_costs() -> HostCosts:
     """The numbers measured on this host; the shipped ones without a file, or with a bad one."""
+    from ..planning.cost import hosts
+
     try:
         file = costs_file(HOST)
         return hosts.host_costs_from(file.read_text(encoding="utf-8"), str(file))

@@ -22,17 +22,6 @@ class Driver(ctypes.Structure):
                                                           "context", "up", "down"))
 
 
-def _loaded_driver() -> ctypes.PyDLL:
-    """The driver as a PyDLL: its short calls keep the interpreter's lock, which a thread that gives
-    it away gets back late."""
-    library = ctypes.PyDLL(LIBRARY)
-    word, handle = ctypes.c_uint64, ctypes.c_void_p
-    library.cuMemcpyAsync.argtypes = word, word, ctypes.c_size_t, handle
-    library.cuEventRecord.argtypes = handle, handle
-    library.cuEventQuery.argtypes = handle,
-    return library
-
-
 def check_copy(status: int) -> None:
     if status:
         raise DriverError(
@@ -59,7 +48,12 @@ class Link:
         with self._cupy.cuda.Device(ordinal):
             self._up, self._compute, self._down = (self._cupy.cuda.Stream(non_blocking=True)
                                                    for _ in range(3))
-        self._driver = _loaded_driver()
+        # short calls keep the interpreter's lock: a thread that gives it away gets it back late
+        self._driver = library = ctypes.PyDLL(LIBRARY)
+        word, handle = ctypes.c_uint64, ctypes.c_void_p
+        library.cuMemcpyAsync.argtypes = word, word, ctypes.c_size_t, handle
+        library.cuEventRecord.argtypes = handle, handle
+        library.cuEventQuery.argtypes = handle,
 
     # -- memory ------------------------------------------------------------------------------------
     def pinned(self, nbytes: int) -> np.ndarray:

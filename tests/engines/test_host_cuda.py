@@ -642,7 +642,7 @@ def test_nothing_is_imported_while_the_driver_begins(monkeypatch):
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     monkeypatch.setattr("cuteblas.runtime.devices.start_driver", start_driver)
     monkeypatch.setattr("cuteblas.runtime.devices.create_context", lambda: order.append("context"))
-    monkeypatch.setattr("cuteblas.engines.reuse.prepare", lambda _all: order.append("memory"))
+    monkeypatch.setattr("cuteblas.engines.host_memory.prepare", lambda _all: order.append("memory"))
     monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
     with cuteblas.backend("auto"):
         placement.start_soon()

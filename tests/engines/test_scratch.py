@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.engines import scratch
-from cuteblas.engines.scratch import Scratch
+from cuteblas.engines import host_memory
+from cuteblas.engines.host_memory import Scratch
 
 
 @pytest.fixture(autouse=True)
 def nothing_waits(monkeypatch):
     """No memory of earlier calls."""
-    monkeypatch.setattr(scratch, "_waiting", [])
+    monkeypatch.setattr(host_memory, "_waiting", [])
 
 
 def test_nobody_has_the_same_memory():
@@ -36,7 +36,7 @@ def test_arrays_have_the_order_of_another_ones_matrices():
 
 
 def test_what_is_large_is_freed(monkeypatch):
-    monkeypatch.setattr(scratch, "_KEPT", 64)
+    monkeypatch.setattr(host_memory, "_KEPT_BYTES", 64)
     one = Scratch.taken()
     small, large = one.array("small", (8,), np.float64), one.array("large", (9,), np.float64)
     one.give_back()
@@ -64,4 +64,4 @@ def test_a_piece_that_is_too_small_is_replaced_and_two_wait_at_most():
     assert one.array("a", (400,), np.int8).nbytes == 400 and short.nbytes == 4
     for each in [Scratch.taken() for _ in range(3)]:
         each.give_back()
-    assert len(scratch._waiting) == 2
+    assert len(host_memory._waiting) == 2

@@ -13,7 +13,7 @@ from ..._forks import forget_in_children
 from ..cuda import CUDA, current_device, current_stream, launcher_for, several_devices
 from ..settings import planned_under_the_limit
 from . import kept
-from .launches import as_one_step, as_program, made_ready
+from .kept import as_one_step, as_program, made_ready
 from .recording import MOST_RECORDED, Recorded, Recorder, listeners, store, ticks_of
 
 __all__ = ["NDARRAY", "forget", "key_of_call", "record", "recorded", "replay"]

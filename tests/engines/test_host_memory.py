@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
-from cuteblas.engines import reuse
+from cuteblas.engines import host_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or not emulator.available(),
                                 reason="needs Linux and a C++ compiler")
@@ -20,39 +20,39 @@ handler_of = np._core.multiarray.get_handler_name
 
 @pytest.fixture(autouse=True)
 def prepared():
-    reuse.prepare()
-    reuse.free_idle()
+    host_memory.prepare()
+    host_memory.free_idle()
     yield
-    reuse.free_idle()
+    host_memory.free_idle()
 
 
 @pytest.fixture
 def everywhere():
     """NumPy uses the handler for all that this thread makes."""
-    before = reuse._numpy()[0](reuse._handler)
+    before = host_memory._numpy()[0](host_memory._handler)
     yield
-    reuse._numpy()[0](before)
+    host_memory._numpy()[0](before)
 
 
 def test_an_array_gets_the_memory_of_one_that_is_gone_and_nearly_as_large():
-    first = reuse.empty_array((LARGE,), np.dtype("u1"))
+    first = host_memory.empty_array((LARGE,), np.dtype("u1"))
     address, before = first.ctypes.data, np.asarray(first[:-4096])
     assert handler_of(first) == "cuteblas"
     assert first.flags.owndata
     assert address % (2 << 20) == 0
-    other = reuse.empty_array((LARGE,), np.dtype("u1"))
+    other = host_memory.empty_array((LARGE,), np.dtype("u1"))
     assert other.ctypes.data != address
     del first
-    assert reuse.empty_array((LARGE,), np.dtype("u1")).ctypes.data != address      # a view keeps it
+    assert host_memory.empty_array((LARGE,), np.dtype("u1")).ctypes.data != address      # a view keeps it
     del before
-    assert reuse.empty_array((LARGE // 2,), np.dtype("u1")).ctypes.data != address
-    assert reuse.empty_array((LARGE // 4096, 1024), np.dtype("f4"),
+    assert host_memory.empty_array((LARGE // 2,), np.dtype("u1")).ctypes.data != address
+    assert host_memory.empty_array((LARGE // 4096, 1024), np.dtype("f4"),
                              (4, LARGE // 1024)).ctypes.data == address
 
 
 def test_small_arrays_and_all_other_arrays_of_the_program_are_numpys():
-    assert handler_of(reuse.empty_array((1000,), np.dtype("f8"))) == "default_allocator"
-    reuse.empty_array((LARGE,), np.dtype("u1"))
+    assert handler_of(host_memory.empty_array((1000,), np.dtype("f8"))) == "default_allocator"
+    host_memory.empty_array((LARGE,), np.dtype("u1"))
     assert handler_of(np.empty(LARGE, np.uint8)) == handler_of() == "default_allocator"
 
 
@@ -94,7 +94,7 @@ def test_random_arrays_keep_their_elements_in_many_threads(everywhere):
         rng, arrays = np.random.default_rng(seed), []
         for step in range(60):
             n = int(rng.integers(LARGE // 8, LARGE))
-            arrays.append((reuse.empty_array((n,), np.dtype("f4")), step))
+            arrays.append((host_memory.empty_array((n,), np.dtype("f4")), step))
             arrays[-1][0][...] = 1000 * seed + step
             if len(arrays) > 3:
                 x, value = arrays.pop(int(rng.integers(4)))
@@ -114,7 +114,7 @@ def test_a_child_goes_on_while_other_threads_make_arrays():
 
     def work():
         while not ends:
-            reuse.empty_array((LARGE,), np.dtype("u1"))
+            host_memory.empty_array((LARGE,), np.dtype("u1"))
 
     thread = Thread(target=work)
     thread.start()
@@ -122,7 +122,7 @@ def test_a_child_goes_on_while_other_threads_make_arrays():
         for _ in range(20):
             child = os.fork()
             if not child:
-                x = reuse.empty_array((LARGE,), np.dtype("u1"))
+                x = host_memory.empty_array((LARGE,), np.dtype("u1"))
                 x[...] = 3
                 os._exit(int(not (x == 3).all()))
             assert os.waitpid(child, 0)[1] == 0
@@ -132,21 +132,21 @@ def test_a_child_goes_on_while_other_threads_make_arrays():
 
 
 def test_idle_memory_is_bounded_and_given_back():
-    library = reuse._library
-    arrays = [reuse.empty_array((LARGE,), np.dtype("u1")) for _ in range(300)]
+    library = host_memory._library
+    arrays = [host_memory.empty_array((LARGE,), np.dtype("u1")) for _ in range(300)]
     del arrays
     assert library.cuteblas_shrink(3 * LARGE) == 256 * LARGE     # a page more each would be counted
-    assert reuse.free_idle() == 3 * LARGE
-    assert reuse.free_idle() == 0
+    assert host_memory.free_idle() == 3 * LARGE
+    assert host_memory.free_idle() == 0
 
 
 @pytest.mark.parametrize("variable, name", [("", "cuteblas"), ("0", "default_allocator")])
 def test_a_program_uses_it_everywhere_unless_it_does_not_want_to(variable, name):
     program = """
 import time, numpy as np
-from cuteblas.engines import reuse
+from cuteblas.engines import host_memory
 before = np.empty(1 << 23)
-reuse.prepare(True)
+host_memory.prepare(True)
 for _ in range(1000):
     pass
 print(np._core.multiarray.get_handler_name(), np._core.multiarray.get_handler_name(np.empty(1 << 23)))
@@ -162,12 +162,12 @@ del before
 
 def test_a_handler_of_the_program_is_left_alone():
     own = ctypes.create_string_buffer(512)
-    usual = reuse._pointer(reuse._numpy()[1](), b"mem_handler")
+    usual = host_memory._pointer(host_memory._numpy()[1](), b"mem_handler")
     ctypes.memmove(own, usual, 168)
     own[:5] = b"mine\0"
-    before = reuse._numpy()[0](reuse._capsule(ctypes.addressof(own), b"mem_handler", None))
+    before = host_memory._numpy()[0](host_memory._capsule(ctypes.addressof(own), b"mem_handler", None))
     try:
-        reuse.prepare(True)
-        assert handler_of(reuse.empty_array((LARGE,), np.dtype("u1"))) == handler_of() == "mine"
+        host_memory.prepare(True)
+        assert handler_of(host_memory.empty_array((LARGE,), np.dtype("u1"))) == handler_of() == "mine"
     finally:
-        reuse._numpy()[0](before)
+        host_memory._numpy()[0](before)

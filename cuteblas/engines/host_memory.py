@@ -1,6 +1,7 @@
-"""Memory of large NumPy arrays is used again: ``reuse.cpp`` is a handler of memory (NEP 49).
+"""Memory of the host that is used again, by large NumPy arrays and by calls as scratch memory.
 
-The kernel gives pages at their first write, which takes longer than many computations.
+The kernel gives pages at their first write, which takes longer than many computations. For arrays
+``reuse.cpp`` is a handler of memory (NEP 49).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["empty_array", "free_idle", "prepare"]
+__all__ = ["Scratch", "empty_array", "free_idle", "prepare"]
 
 _SOURCE = Path(__file__).with_name("reuse.cpp")
 _SHARE = 8                              # of the host's memory: at most one part of so many is idle
@@ -96,3 +97,44 @@ def empty_array(shape: Sequence[int], dtype: np.dtype,
 
 def free_idle() -> int:
     return 0 if _library is None else _library.cuteblas_shrink(0)
+
+
+# -- scratch memory --------------------------------------------------------------------------------
+_KEPT_BYTES = 1 << 21                   # of a piece that outlives the call that needed it
+_MOST_WAITING = 2                       # of them that wait for a call
+
+
+class Scratch:
+    """Arrays with any values, by names, for one thread from :meth:`taken` to :meth:`give_back`."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, np.ndarray] = {}
+
+    @staticmethod
+    def taken() -> Scratch:
+        try:
+            return _waiting.pop()
+        except IndexError:
+            return Scratch()
+
+    def give_back(self) -> None:
+        """Let another call have it, but for what is large."""
+        if len(_waiting) < _MOST_WAITING:
+            self._pieces = {name: piece for name, piece in self._pieces.items()
+                            if piece.size <= _KEPT_BYTES}
+            _waiting.append(self)
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any,
+              like: np.ndarray | None = None) -> np.ndarray:
+        """An array in the piece of a name, with the order of another one's matrices."""
+        turned = like is not None and abs(like.strides[-2]) < abs(like.strides[-1])
+        dtype = np.dtype(dtype)
+        nbytes = prod(shape) * dtype.itemsize
+        piece = self._pieces.get(name)
+        if piece is None or piece.size < nbytes:
+            piece = self._pieces[name] = np.empty(nbytes, np.uint8)
+        return np.ndarray((*shape[:-2], shape[-1], shape[-2]), dtype,
+                          piece).swapaxes(-1, -2) if turned else np.ndarray(shape, dtype, piece)
+
+
+_waiting: list[Scratch] = []
