@@ -14,10 +14,10 @@ from ..._dtypes import accumulator_of
 from ...kernels.common import parts_of
 from ...kernels.gemm.simt import TileShape, gemm_simt
 from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
-from ..copy.dispatch import plan_copy
+from ..copy.dispatch import copy_choice
 from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
-from ..gemm.packing import packed
+from ..gemm.packing import Packed, packed, with_copies
 from ..gemm.simt import choice_of, config_of
 from ..operands import (
     NARROW_SPAN,
@@ -29,7 +29,7 @@ from ..operands import (
     tiles_of_c,
     unit_mode,
 )
-from ..plan import Plan, Workspace
+from ..plan import Plan, Role
 from ..problem import DeviceInfo, GemmProblem, Ints
 from ..variants import CHOSEN, Variant
 
@@ -121,38 +121,36 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
         f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
         f"memory and of registers, {'no predicates' if aligned else 'predicated'}"
     )
-    workspace, copies, words = Workspace(), dict[str, Plan](), p.a.dtype == "int8"
-    if words:
+    copies = dict[Role, Packed]()
+    if p.a.dtype == "int8":
         tile = replace(tile, k=tile.k // _PACKED)
-        p, copies = _in_words(p, workspace, device, name)
+        p, copies = _in_words(p, name)
         reason += f"; dp4a on words of {_PACKED} along K"
         if copies:
-            reason += f", after {', '.join(copies)} has been rearranged to lie along K"
+            reason += f", after {', '.join(copies).upper()} has been rearranged to lie along K"
     choice = choice_of(p, tile, p.depth, device)
     choice = replace(choice, tile=tile, blocks=blocks)
     config = replace(config_of(p, device, choice), aligned=aligned)
-    product = bind(gemm_simt, config, p, blocks, chunk=choice.chunk)
-    launches = *(each for plan in copies.values() for each in plan.launches), product
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
-                reason + note,
-                choice.work.seconds(device) + sum(plan.seconds or 0.0 for plan in copies.values()))
+    product = Plan(problem, device, "gemm_simt", choice,
+                   (bind(gemm_simt, config, p, blocks, chunk=choice.chunk),), reason=reason + note,
+                   seconds=choice.work.seconds(device))
+    return with_copies(product, copies, {role: copy_choice(x.problem, device)
+                                         for role, x in copies.items()})
 
 
-def _in_words(p: GemmProblem, workspace: Workspace, device: DeviceInfo, name: str) -> tuple[GemmProblem, dict[str, Plan]]:
+def _in_words(p: GemmProblem, name: str) -> tuple[GemmProblem, dict[Role, Packed]]:
     """A product of int8 as one of words of 4 along K, and what rearranges operands for it."""
     if p.c.dtype != "int32":
         raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
     if p.k % _PACKED:
         raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
-    copies, words = dict[str, Plan](), []
+    copies, words = dict[Role, Packed](), []
     for side in sides(p):
         operand, rows = side.operand, side.rows
         others = operand.strides[0] if rows > 1 else 0, *operand.batch_strides
         if operand.strides[1] != 1 or operand.alignment % _PACKED or any(s % _PACKED for s in others):
-            found = packed(operand, (rows, p.k), p.batch, 1, p.k)
-            there, copy = workspace.take(found.nbytes), plan_copy(found.problem, device)
-            copies[operand.role.upper()] = copy.within(Workspace(), src=operand.role, dst=there)
-            operand = replace(found.operand, role="workspace", offset=there.offset)
+            copies[operand.role] = found = packed(operand, (rows, p.k), p.batch, 1, p.k)
+            operand = found.operand.named(operand.role)
         words.append(replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
                              batch_strides=tuple(s // _PACKED for s in operand.batch_strides)))
     return replace(p, k=p.k // _PACKED, a=words[0], b=words[1]), copies
