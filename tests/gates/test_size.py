@@ -16,10 +16,10 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3700, "array": 21170, "blas": 16980, "cli": 21570, "codegen": 30470, "dask": 7070,
-    "emulator": 4880, "engines": 45160, "functions": 59580, "kernels": 66410, "layout": 33140,
+    "emulator": 4880, "engines": 45160, "functions": 59300, "kernels": 66410, "layout": 33140,
     "planning": 77550, "runtime": 14730, "tutorial": 4840,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 276, 7, 665
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 276, 7, 663
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 3, "functions": 4, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
