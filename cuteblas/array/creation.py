@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..engines.dispatch import kind_of
-from .devices import CPU, checked_device, copied_to, device_of, made_on
+from .libraries import CPU, checked_device, copied_to, device_of, made_on
 from .wrapper import ndarray, unwrapped
 
 _CUDA_IN_DLPACK = (2, 13)           # device memory and managed memory

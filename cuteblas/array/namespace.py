@@ -12,7 +12,7 @@ import numpy as _np
 from array_api_compat.numpy import __array_namespace_info__ as _Info
 
 from ..functions import einsum as einsum
-from . import devices as _devices
+from . import libraries as _libraries
 from .creation import asarray as asarray
 from .creation import from_dlpack as from_dlpack
 from .standard import CONSTANTS, DTYPES, FFT, LINALG, MAIN, NUMPYS, VERSION
@@ -29,19 +29,19 @@ class __array_namespace_info__(_Info):
 
     def default_device(self) -> str:
         """Where arrays are made by default."""
-        return _devices.default_device()
+        return _libraries.default_device()
 
     def devices(self) -> Any:
-        return [*_devices.devices()]
+        return [*_libraries.devices()]
 
     def default_dtypes(self, *, device: Any = None) -> Any:
         """Types that arrays have by default; the same on every device."""
-        _devices.checked_device(device)
+        _libraries.checked_device(device)
         return super().default_dtypes()
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> Any:
         """Types by name, all of them or those of a kind; the same on every device."""
-        _devices.checked_device(device)
+        _libraries.checked_device(device)
         return super().dtypes(kind=kind)
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from ..engines.dispatch import Func, kind_of
 from ..engines.memory import Ints
 from ..functions import matmul
-from .devices import device_of, made_on
-from .libraries import require_one_place
+from .libraries import device_of, made_on, require_one_place
 from .wrapper import define, flatiter, ndarray, unwrapped, wrap, wrapped
 
 _Operator = Callable[[Any, Any], Any]

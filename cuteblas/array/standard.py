@@ -15,8 +15,7 @@ import numpy as np
 from .. import functions
 from ..engines.dispatch import Func, kind_of
 from ..functions import linalg
-from .devices import CPU, checked_device, copied_to, device_of, made_on
-from .libraries import leaves
+from .libraries import CPU, checked_device, copied_to, device_of, leaves, made_on
 from .wrapper import call_on_data
 
 VERSION = "2024.12"

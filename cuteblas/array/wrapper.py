@@ -18,12 +18,17 @@ from .. import functions
 from ..engines.dispatch import Carrier, Func, kind_of, register_own_type
 from ..functions import copy, dot, matmul
 from ..functions.signatures import Order
-from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .libraries import (
+    CPU,
     SIMPLE_TYPES,
     by_library,
+    checked_device,
+    copied_to,
+    default_device,
+    device_of,
     is_answered_here,
     leaves,
+    made_on,
     ours_by_numpys,
     require_one_place,
 )

@@ -12,9 +12,9 @@ from typing import Literal
 
 from .._dtypes import DType
 from ..layout import Layout, Tensor
-from ..layout.symbolic import IntLike, bits_of, functions_of, is_static, maximum, minimum, to_c
+from ..layout.symbolic import IntLike, bits_of, is_static, maximum, minimum
 from .errors import CodegenError
-from .values import Rendered, Use, Value, integer
+from .values import Rendered, Value, integer, rendered
 
 __all__ = ["CodegenError", "Element", "Pointer", "Space"]
 
@@ -51,8 +51,8 @@ class Element(Value):
         return self.pointer.dtype
 
     def rendered(self) -> Rendered:
-        uses = frozenset(map(Use, functions_of(self.index)))
-        return Rendered(f"{self.pointer.name}[{to_c(self.index)}]", self.pointer.dtype, uses=uses)
+        index = rendered(self.index)
+        return Rendered(f"{self.pointer.name}[{index.c}]", self.pointer.dtype, uses=index.uses)
 
     @property
     def address(self) -> str:

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import NamedTuple, TypeAlias
 
 from .._dtypes import DType, dtype
-from ..layout.symbolic import Condition, Expr, IntLike, functions_of, is_condition, spelled, to_c
+from ..layout.symbolic import Condition, Expr, IntLike, is_condition, spelled, to_c
 from .errors import CodegenError
 
 __all__ = ["Operand", "Term", "Value", "cast", "choose", "complex_of", "integer", "local", "number"]
@@ -174,9 +174,9 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
     if isinstance(x, Value):
         return x.rendered()
     if isinstance(x, Expr):
-        text, level = spelled(x)
+        text, level, functions = spelled(x)
         return Rendered(text, _BOOL if is_condition(x) else None, level,
-                        frozenset(map(Use, functions_of(x))))
+                        frozenset(map(Use, functions)))
     if isinstance(x, bool):
         return Rendered(str(x).lower(), _BOOL)
     suffix = "" if like is None else _SUFFIX.get(like.ctype, "")

@@ -27,9 +27,9 @@ Examples
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from itertools import repeat
 from math import gcd
 from typing import Any, TypeVar
@@ -59,7 +59,7 @@ class _Fields:
     hi: int
     bits: int
     _hash: int
-    _spelled: tuple[str, int] | None                     # as :func:`spelled` returns it
+    _spelled: tuple[str, int, frozenset[str]] | None     # as :func:`spelled` returns it
 
 
 def _operator(compute: Callable[[Any, Any], _Result]) -> Callable[[Expr, IntLike], _Result]:
@@ -598,13 +598,14 @@ def to_c(x: IntLike) -> str:
     return spelled(x)[0]
 
 
-def spelled(x: IntLike) -> tuple[str, int]:
-    """``x`` as a C expression (:func:`to_c`), and its precedence: see the levels below."""
+def spelled(x: IntLike) -> tuple[str, int, frozenset[str]]:
+    """``x`` as a C expression (:func:`to_c`), its precedence (see the levels below), and the names
+    of the functions that it calls."""
     if isinstance(x, int):
-        return _c_parts(x)
+        return *_c_parts(x), frozenset()
     if x._spelled is None:
-        _check_divisions(x)
-        object.__setattr__(x, "_spelled", _c_parts(x))
+        calls = {part.op for part in _written(x)} & {"min", "max"}
+        object.__setattr__(x, "_spelled", (*_c_parts(x), frozenset(calls)))
     return x._spelled  # type: ignore[return-value]
 
 
@@ -613,34 +614,25 @@ def is_condition(x: IntLike) -> bool:
     return isinstance(x, Expr) and (x.op in _COMPARISONS or x.op == "all")
 
 
-def functions_of(x: IntLike) -> frozenset[str]:
-    """The names of the functions that :func:`to_c` calls."""
-    return frozenset() if isinstance(x, int) or x.op == "var" else _functions(x)
-
-
-@lru_cache(4096)
-def _functions(x: Expr) -> frozenset[str]:
-    own = frozenset({x.op}) if x.op in ("min", "max") else frozenset()
-    return own.union(*(functions_of(part) for part in _parts(x)))
-
-
 def _parts(x: Expr) -> Iterable[IntLike]:
     if x.op == "entry":
         return (x.args[1],)
     return (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args
 
 
-def _check_divisions(x: IntLike) -> None:
-    if isinstance(x, int) or x._spelled is not None or x.op == "var":
-        return
+def _written(x: Expr) -> Iterator[Expr]:
+    """``x`` and the expressions in its text, whose divisions are those of C."""
     if x.op in ("div", "mod"):
         a, b = x.args
         if not _nonneg(a) and not (isinstance(b, int) and b & (b - 1) == 0):
             raise ValueError(
                 f"'{a}' may be negative, and C divides toward zero: it cannot be divided by {b}"
             )
-    for part in _parts(x):
-        _check_divisions(part)
+    yield x
+    if x.op != "var":
+        for part in _parts(x):
+            if isinstance(part, Expr):
+                yield from _written(part)
 
 
 # Precedence levels, low to high: ?: 1, && 2, | 3, ^ 4, & 5, comparison 6, shift 8, + 9, * 10,
@@ -659,7 +651,7 @@ def _c_parts(x: IntLike) -> tuple[str, int]:
     if isinstance(x, int):
         return (str(int(x)) if -(2**31) < x < 2**31 else f"{int(x)}LL"), (12 if x >= 0 else 9)
     if x._spelled is not None:
-        return x._spelled
+        return x._spelled[:2]
     if x.op == "var":
         return x.args[0], 12
     if x.op == "entry":

@@ -31,56 +31,6 @@ from .problem import (
     transposed,
 )
 
-__all__ = [
-    "MAPPED_STRIDE",
-    "NARROW_SPAN",
-    "VECTOR_BYTES",
-    "Facing",
-    "Side",
-    "along_rows",
-    "alpha_kind",
-    "batch_values",
-    "bind",
-    "compact",
-    "divisors",
-    "fused",
-    "gemm_span",
-    "gemm_values",
-    "launch",
-    "majorness",
-    "mapped",
-    "merged_stride",
-    "of_sides",
-    "of_triangle",
-    "operand_map",
-    "operand_span",
-    "oriented",
-    "output_span",
-    "pairs_along_n",
-    "power_of_two",
-    "row_pitch",
-    "run_access",
-    "settled",
-    "sides",
-    "span",
-    "specialised",
-    "staged_view",
-    "staging",
-    "stored_elements",
-    "tiles_of_c",
-    "turned",
-    "unit_mode",
-    "vector_access",
-    "vector_width",
-    "view",
-    "why_not_mapped",
-    "why_not_on_wgmma",
-    "why_not_staged",
-    "why_not_types",
-    "width_along",
-    "written",
-]
-
 T = TypeVar("T")
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 _MOST_COORDINATES = 2**31 - 256      # of a mode, before the last box
@@ -176,11 +126,11 @@ def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, Pair
     """The roles that a plan writes, with the bytes before and from their address."""
     found, targets = {}, [*p.tensors][-1:]
     if isinstance(p, GemmProblem) and p.fusion:
-        targets += (x.tensor(epilogue_role(name), (p.m, p.n, *p.batch))
+        targets += (x.tensor(epilogue_role(name), (*p.shape, *p.batch))
                     for name, x in p.fusion.outputs)
     for x in targets:
         before, after = (span((n, end(0, s)) for n, s in x.modes) for end in (min, max))
-        found[x.role] = before * x.item, (after + 1) * x.item
+        found[x.role] = x.offset + before * x.item, x.offset + (after + 1) * x.item
     return found
 
 
@@ -258,20 +208,19 @@ def majorness(operand: Operand, extents: Pair) -> int | None:
 
 
 def why_not_mapped(name: str, operand: Operand, extents: Pair) -> str | None:
-    major, item = majorness(operand, extents), operand.item
+    major, batch = majorness(operand, extents), operand.batch_strides
     if major is None:
         return f"no mode of {name} has stride 1"
-    others = [(extents[1 - major], operand.strides[1 - major])]
+    pitch = operand.strides[1 - major] if extents[1 - major] > 1 else _TMA_ALIGNMENT
     if operand.alignment % _TMA_ALIGNMENT:
         return f"{name} is not aligned to {_TMA_ALIGNMENT} bytes"
-    if any(n > 1 and (s <= 0 or s * item % _TMA_ALIGNMENT) for n, s in others):
+    if pitch <= 0 or pitch * operand.item % _TMA_ALIGNMENT:
         return f"the strides {operand.strides} of {name} are not positive multiples of {_TMA_ALIGNMENT} bytes"
-    if any(s * item >= MAPPED_STRIDE for s in (*(s for n, s in others if n > 1),
-                                               *operand.batch_strides)):
-        return f"the strides {(*operand.strides, *operand.batch_strides)} of {name} are not below 2^40 bytes"
-    if any(s < 0 or s * item % _TMA_ALIGNMENT for s in operand.batch_strides):
-        return f"the batch strides {operand.batch_strides} of {name} are not multiples of {_TMA_ALIGNMENT} bytes"
-    if len([s for s in operand.batch_strides if s]) > 3:
+    if max(pitch, *batch, 0) * operand.item >= MAPPED_STRIDE:
+        return f"the strides {(*operand.strides, *batch)} of {name} are not below 2^40 bytes"
+    if any(s < 0 or s * operand.item % _TMA_ALIGNMENT for s in batch):
+        return f"the batch strides {batch} of {name} are not multiples of {_TMA_ALIGNMENT} bytes"
+    if sum(s != 0 for s in batch) > 3:
         return f"{name} has more than three batch modes"
     return None
 

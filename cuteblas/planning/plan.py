@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel, TensorMapSpec
     from .cost.work import Counted, Work
 
-__all__ = ["Alternative", "Argument", "Launch", "Plan", "Role", "Workspace", "aligned", "least",
-           "place", "placed"]
-
 _ALIGNMENT = 256                     # bytes: every part of the workspace begins at a multiple of it
 
 Grid = tuple[int, int, int]

@@ -1,7 +1,8 @@
-"""Plans of reductions of one mode: threads along each mode, and slices of j."""
+"""Plans of reductions of one mode, and of dot products: threads along each mode, slices of j."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -11,6 +12,7 @@ from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from .floors import compulsory_bytes
+from .gemm.family import Choice, Family, Made, as_it_is
 from .operands import (
     NARROW_SPAN,
     batch_values,
@@ -22,7 +24,7 @@ from .operands import (
     view,
 )
 from .plan import Launch, Plan, Workspace
-from .problem import DeviceInfo, Operand, ReductionProblem, merged
+from .problem import DeviceInfo, GemmProblem, Operand, ReductionProblem, merged
 
 _THREADS = 256
 _WARP = 32
@@ -215,3 +217,38 @@ def _launch(p: ReductionProblem, choice: ReductionChoice) -> Launch:
     views = {name: view(x, x.role) for name, x in (("X", p.x), ("R", p.r), ("Y", p.y)) if x}
     return launch(reduce_modes, config, blocks, batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))
+
+
+# -- dot products, or a batch of them, as the sum of the products of elements ----------------------
+def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
+    if p.shape != (1, 1):
+        return f"a dot product has one row and one column, not {p.m} and {p.n}"
+    if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
+        return "a dot product has K above 0, and no alpha, beta, epilogue or triangle"
+    return why_not_reduced(_of_dots(p))
+
+
+def _of_dots(p: GemmProblem) -> ReductionProblem:
+    """The reduction along K; elements of X are closer together than those of Y."""
+    def scattered(x: Operand) -> tuple[bool, int]:
+        steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides),
+                                        strict=True) if n > 1]
+        return 0 in steps, min((s for s in steps if s), default=1)
+
+    x, y = sorted((p.a.named("a"), p.b.named("b")), key=scattered)
+    return ReductionProblem(1, p.k, replace(x, strides=(0, x.strides[1])),
+                            replace(p.c, strides=(0, 0)), p.batch, compute=p.accumulator,
+                            y=replace(y, strides=(0, y.strides[1])))
+
+
+def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
+    yield Choice(None, 1, p.k, 1, reducing(_of_dots(p), device), "dot products")
+
+
+def _made_of_dots(p: GemmProblem, device: DeviceInfo, _choice: Choice[None]) -> Made:
+    plan = plan_reduction(_of_dots(p), device)
+    return Made(plan.launches, plan.workspace_bytes, plan.reason, plan.config)
+
+
+DOTS = Family("reduce", why_not_dots, _choices, _made_of_dots, as_it_is)
+plan_dots = DOTS.plan

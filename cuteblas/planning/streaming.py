@@ -9,9 +9,6 @@ from itertools import accumulate, pairwise, permutations, product
 from math import ceil, inf
 from typing import NamedTuple
 
-__all__ = ["Box", "Extents", "Schedule", "Tile", "back_and_forth", "boxes", "moved_bytes",
-           "panels_along", "schedule"]
-
 # at least, unless there is less: shorter ones keep kernels and threads waiting
 _PANEL_BYTES = 32 << 20
 _MOST_PANELS = 8

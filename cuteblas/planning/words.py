@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from .._dtypes import dtype
 from .cost.work import worth
@@ -14,8 +15,9 @@ from .problem import (
     CopyProblem,
     GemmProblem,
     GroupedProblem,
-    Modes,
+    Ints,
     Operand,
+    Pair,
     Problem,
     ReductionProblem,
     is_measured,
@@ -136,15 +138,47 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _problem_rows(problem: Problem) -> list[tuple[str, str]]:
-    if isinstance(problem, GemmProblem):
-        return _gemm_rows(problem)
-    if isinstance(problem, CopyProblem):
-        return _copy_rows(problem)
-    if isinstance(problem, ReductionProblem):
-        return _reduction_rows(problem)
     if isinstance(problem, GroupedProblem | ChainProblem):
         return [row for p in problem.problems for row in _problem_rows(p)]
-    return _contraction_rows(problem)
+    if isinstance(problem, CopyProblem):
+        sides = (("source", problem.src_strides, problem.src_alignment),
+                 ("target", problem.dst_strides, problem.dst_alignment))
+        return [("problem", f"copy words of {problem.itemsize} bytes"),
+                *(("layouts", f"{name} {_tuple(problem.shape)}:{_tuple(strides)}, aligned to {alignment} bytes")
+                  for name, strides, alignment in sides)]
+    if isinstance(problem, ReductionProblem):
+        what = (f"R[i] = {problem.op} of X[i, j] over j in {problem.accumulator}, "
+                f"I = {problem.i}, J = {problem.j}")
+        return [("problem", what), *(_layout(f"{name} (I,J)", x, (problem.i, problem.j), problem.batch)
+                                     for name, x in (("X", problem.x), ("R", problem.r)))]
+    if isinstance(problem, ContractionProblem):
+        p = problem.product
+        what = ", ".join(f"{name} = {_tuple(group)}"
+                         for name, group in zip("MNK", p.extents, strict=True))
+    else:
+        p = problem
+        batch = f", batch {p.batch}" if p.batch else ""
+        what = f"C = A B^T with M = {p.m}, N = {p.n}, K = {p.k}{batch}"
+    rows = [("problem", what)]
+    for name, matrix in zip(("A (M,K)", "B (N,K)", "C (M,N)"), (*p.inputs, (p.c, p.shape)),
+                            strict=True):
+        rows.append(_layout(name, *matrix, p.batch))
+    if p.fusion is not None:
+        rows.append(("epilogue", f"{p.fusion.graph.name}: C = {p.fusion.graph.result}"))
+        rows += [_layout(f"{name} (M,N)", x, p.shape, p.batch) for name, x in p.fusion.matrices]
+    return rows
+
+
+def _layout(name: str, x: Operand, extents: Pair, batch: Ints) -> tuple[str, str]:
+    groups = *x.modes(extents), *((pair,) for pair in zip(batch, x.batch_strides, strict=True))
+    shape, strides = (_tuple([modes[0][side] if len(modes) == 1 else [mode[side] for mode in modes]
+                              for modes in groups]) for side in range(2))
+    return "layouts", f"{name} {shape}:{strides} {x.dtype}, aligned to {x.alignment} bytes"
+
+
+def _tuple(values: Iterable[Any]) -> str:
+    each = (str(x) if isinstance(x, int) else _tuple(x) for x in values)
+    return f"({','.join(each)})"
 
 
 def _facts(plan: Plan) -> dict[str, str]:
@@ -152,75 +186,3 @@ def _facts(plan: Plan) -> dict[str, str]:
     for launch in plan.launches:
         facts |= launch.kernel.facts
     return facts | dict(plan.facts)
-
-
-def _gemm_rows(problem: GemmProblem) -> list[tuple[str, str]]:
-    batch = f", batch {problem.batch}" if problem.batch else ""
-    matrices = zip(("A (M,K)", "B (N,K)", "C (M,N)"),
-                   (*problem.inputs, (problem.c, problem.shape)), strict=True)
-    return [("problem", f"C = A B^T with M = {problem.m}, N = {problem.n}, K = {problem.k}{batch}"),
-            *(("layouts", f"{name} {_layout(*x, problem.batch)}") for name, x in matrices),
-            *_fusion_rows(problem)]
-
-
-def _fusion_rows(problem: GemmProblem) -> list[tuple[str, str]]:
-    if problem.fusion is None:
-        return []
-    graph = problem.fusion.graph
-    rows = [("epilogue", f"{graph.name}: C = {graph.result}")]
-    rows += [("layouts", f"{name} (M,N) {_layout(x, problem.shape, problem.batch)}")
-             for name, x in problem.fusion.matrices]
-    return rows
-
-
-def _layout(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> str:
-    strides = *operand.strides, *operand.batch_strides
-    return f"{_tuple((*extents, *batch))}:{_tuple(strides)} {operand.dtype}, aligned to {operand.alignment} bytes"
-
-
-def _copy_rows(problem: CopyProblem) -> list[tuple[str, str]]:
-    return [
-        ("problem", f"copy words of {problem.itemsize} bytes"),
-        (
-            "layouts",
-            f"source {_tuple(problem.shape)}:{_tuple(problem.src_strides)}, aligned to {problem.src_alignment} bytes"
-        ),
-        (
-            "layouts",
-            f"target {_tuple(problem.shape)}:{_tuple(problem.dst_strides)}, aligned to {problem.dst_alignment} bytes"
-        )
-    ]
-
-
-def _reduction_rows(problem: ReductionProblem) -> list[tuple[str, str]]:
-    extents = problem.i, problem.j
-    return [
-        (
-            "problem",
-            f"R[i] = {problem.op} of X[i, j] over j in {problem.accumulator}, I = {problem.i}, J = {problem.j}"
-        ),
-        ("layouts", "X (I,J) " + _layout(problem.x, extents, problem.batch)),
-        ("layouts", "R (I,J) " + _layout(problem.r, extents, problem.batch))
-    ]
-
-
-def _contraction_rows(problem: ContractionProblem) -> list[tuple[str, str]]:
-    m, n, k = problem.m, problem.n, problem.k
-    rows = [("problem", ", ".join(f"{name} = {_column(modes, 0)}"
-                                  for name, modes in (("M", m), ("N", n), ("K", k))))]
-    for name, x, (first, of_first), (second, of_second) in (("A (M,K)", problem.a, (m, 1), (k, 1)),
-                                                            ("B (N,K)", problem.b, (n, 1), (k, 2)),
-                                                            ("C (M,N)", problem.c, (m, 2), (n, 2))):
-        shape = f"{_column(first, 0)},{_column(second, 0)}"
-        strides = f"{_column(first, of_first)},{_column(second, of_second)}"
-        layout = f"({shape}):({strides}) {x.dtype}, aligned to {x.alignment} bytes"
-        rows.append(("layouts", f"{name} {layout}"))
-    return rows
-
-
-def _column(modes: Modes, at: int) -> str:
-    return _tuple(tuple(mode[at] for mode in modes))
-
-
-def _tuple(values: tuple[int, ...]) -> str:
-    return f"({','.join(map(str, values))})"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..codegen.architectures import capabilities
 from .arguments import ArgumentBlock, tensor_map_encoder
 from .devices import device_info, is_captured
+from .driver import OverlappingLaunch
 from .errors import DriverError, require
 from .graphs import Call, LaunchGraph, graph_of
 from .loading import load_all
-from .overlap import OverlappingLaunch
 
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .._forks import orphaned
-from .driver import driver_function
+from .driver import LaunchError, driver_function
 from .errors import DriverError
-from .overlap import LaunchError
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Literal
 
 from .._dtypes import accumulator_of, dtype
@@ -43,8 +44,7 @@ class TutorialShape:
     "dense" or as far apart as there are threads."""
 
     block: tuple[int, int, int]
-    copy_a: Layout
-    copy_b: Layout
+    copy: Layout
     compute: Layout
     copy_k_major: Layout | None = None
     pad_k_major: int = 0
@@ -53,18 +53,15 @@ class TutorialShape:
     unroll: bool = True
 
     def __post_init__(self) -> None:
-        threads = {size(t) for t in (self.copy_a, self.copy_b, self.compute, self.copy_k_major)
-                   if t is not None}
+        copies = self.copy_threads(0), self.copy_threads(1)
+        threads = {size(each) for each in (*copies, self.compute)}
         if len(threads) != 1:
             raise CodegenError(
                 f"the thread layouts of a block must have one size, got {sorted(threads)}"
             )
         bm, bn, bk = self.block
-        tilings = [("A", (bm, bk), self.copy_a), ("B", (bn, bk), self.copy_b),
-                   ("C", (bm, bn), self.compute)]
-        tilings += [(name, (n, bk), self.copy_k_major) for name, n in (("A", bm), ("B", bn))
-                    if self.copy_k_major is not None]
-        for name, tile, layout in tilings:
+        for (name, tile), layout in (*product((("A", (bm, bk)), ("B", (bn, bk))), copies),
+                                     (("C", (bm, bn)), self.compute)):
             if any(e % size(layout[i]) for i, e in enumerate(tile)):
                 raise CodegenError(
                     f"the tile {tile} of {name} does not divide among the threads {layout}"
@@ -78,11 +75,9 @@ class TutorialShape:
     def values(self) -> tuple[int, int]:
         return self.block[0] // size(self.compute[0]), self.block[1] // size(self.compute[1])
 
-    def copy_threads(self, operand: Literal["A", "B"], unit: int | None) -> Layout:
+    def copy_threads(self, unit: int | None) -> Layout:
         """The thread layout that copies an operand whose mode ``unit`` is contiguous."""
-        if unit == 1 and self.copy_k_major is not None:
-            return self.copy_k_major
-        return self.copy_a if operand == "A" else self.copy_b
+        return self.copy_k_major or self.copy if unit == 1 else self.copy
 
     def shared(self, operand: Literal["A", "B"], unit: int | None) -> Layout:
         """An operand's tile in shared memory: M-major or N-major, whatever its order in memory."""
@@ -90,12 +85,12 @@ class TutorialShape:
         return Layout((extent, step), (1, extent + (self.pad_k_major if unit == 1 else 0)))
 
 
-TUTORIAL = TutorialShape((128, 128, 8), Layout((32, 8)), Layout((32, 8)), Layout((16, 16)),
+TUTORIAL = TutorialShape((128, 128, 8), Layout((32, 8)), Layout((16, 16)),
                          Layout((32, 8), (8, 1)), pad_k_major=4)
 """CuTe's tutorial: a K-major operand is read along K by 8 threads, and columns of its tile start 4
 banks apart, so that they store without a conflict."""
 
-NAIVE_TILED = TutorialShape((64, 64, 16), Layout((64, 1)), Layout((64, 1)), Layout((8, 8)),
+NAIVE_TILED = TutorialShape((64, 64, 16), Layout((64, 1)), Layout((8, 8)),
                             raster="nm")
 """The naive tiled product: each thread copies a row of A and of B, and owns 8x8 elements of C."""
 
@@ -143,7 +138,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     strides that are not 1; extents and strides of the batch; alpha and beta if they are values."""
     shape, accumulator = config.shape, config.accumulator
     BM, BN, BK = shape.block
-    tA, tB, tC = shape.copy_threads("A", config.units[0]), shape.copy_threads("B", config.units[1]), shape.compute
+    tA, tB, tC = *map(shape.copy_threads, config.units[:2]), shape.compute
     k = KernelBuilder(
         config.name,
         shape.threads,

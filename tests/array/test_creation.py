@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.array import creation, devices
+from cuteblas.array import creation, libraries
 from cuteblas.array.wrapper import ndarray
 
 A = np.arange(6.0).reshape(2, 3)
@@ -102,8 +102,8 @@ def test_default_device(monkeypatch):
         cuteblas.asarray([1])
     assert cuteblas.asarray(ndarray(A))._data is A and cuteblas.asarray([1], device="cpu").device == "cpu"
     monkeypatch.delenv("CUTEBLAS_DEVICE")
-    monkeypatch.setattr(devices, "_why_no_gpu", lambda: "the driver is asleep")
-    assert devices.default_device() == "cpu"
+    monkeypatch.setattr(libraries, "_why_no_gpu", lambda: "the driver is asleep")
+    assert libraries.default_device() == "cpu"
     with pytest.raises(ValueError,
                        match='Only "cpu" is allowed, but received: cuda:0; the driver is asleep'):
         cuteblas.asarray([1], device="cuda:0")
@@ -120,11 +120,11 @@ class Gpus:
 
         self.made, self.current, self.on_host = [], 0, on_host
         self.place = lambda x, device: on_gpu(np.asarray(x), device)
-        monkeypatch.setattr(devices, "_why_no_gpu", lambda: None)
-        monkeypatch.setattr(devices, "devices", lambda: ("cpu", "cuda:0", "cuda:1"))
+        monkeypatch.setattr(libraries, "_why_no_gpu", lambda: None)
+        monkeypatch.setattr(libraries, "devices", lambda: ("cpu", "cuda:0", "cuda:1"))
         monkeypatch.setattr(cupy.cuda.runtime, "getDevice", lambda: self.current)
         monkeypatch.setattr(creation, "made_on", self.made_on)
-        monkeypatch.setattr(devices, "made_on", self.made_on)
+        monkeypatch.setattr(libraries, "made_on", self.made_on)
         monkeypatch.setattr(cupy.ndarray, "get", on_host)
         monkeypatch.delenv("CUTEBLAS_DEVICE")
 
@@ -154,7 +154,7 @@ def test_devices_by_name(gpus, name, device):
         assert cuteblas.asarray(obj, device=name).device == device
     assert gpus.made == [device] * 3
     gpus.current = 1
-    assert devices.checked_device("cuda") == devices.default_device() == "cuda:1"
+    assert libraries.checked_device("cuda") == libraries.default_device() == "cuda:1"
 
 
 def test_arrays_stay_where_they_are(gpus):
@@ -164,13 +164,13 @@ def test_arrays_stay_where_they_are(gpus):
     assert cuteblas.asarray(x).device == cuteblas.asarray(ndarray(x)).device == ndarray(x).device == "cuda:1"
     assert cuteblas.asarray(ndarray(A)).device == "cpu" and cuteblas.asarray(x, device="cpu").device == "cpu"
     assert cuteblas.asarray(x, dtype="f4", device="cpu").dtype == np.float32
-    assert devices.checked_device(cupy.cuda.Device(1)) == "cuda:1"
+    assert libraries.checked_device(cupy.cuda.Device(1)) == "cuda:1"
     for unknown in ("cuda:2", "gpu", cupy.cuda.Device(7)):
         with pytest.raises(
             ValueError,
             match=r'Device not understood. "cpu", "cuda:0" and "cuda:1" are allowed, but received'
         ):
-            devices.checked_device(unknown)
+            libraries.checked_device(unknown)
     for obj, named in ((A, {"device": "cuda"}), (x, {"device": "cuda:0"}), (x, {"device": "cpu"}),
                        (x, {"dtype": "f4"})):
         with pytest.raises(ValueError,

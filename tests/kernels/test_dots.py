@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.gemm.dots import plan_dots, why_not_dots
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
+from cuteblas.planning.reductions import plan_dots, why_not_dots
 
 from .engines import UNIT, gemm_problem, place, poison, random
 

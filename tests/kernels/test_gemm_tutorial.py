@@ -54,7 +54,7 @@ def test_block_layouts_of_the_tutorial():
 
 
 def test_thread_layouts_of_the_tutorial():
-    tA, tB, tC = TUTORIAL.copy_a, TUTORIAL.copy_b, TUTORIAL.compute
+    tA, tB, tC = *map(TUTORIAL.copy_threads, (0, 0)), TUTORIAL.compute
     assert (str(tA), str(tB), str(tC)) == ("(32,8):(1,32)", "(32,8):(1,32)", "(16,16):(1,16)")
     assert size(tC) == TUTORIAL.threads == 256
 
@@ -74,9 +74,9 @@ def test_partitions_of_the_tutorial():
     sA = make_tensor(counting_iterator(), Layout((128, 8)))
     thread = 37
     for g in (gA, gB):
-        assert str(local_partition(g, TUTORIAL.copy_a, thread).layout) == "(4,1,512):(32,0,40960)"
+        assert str(local_partition(g, TUTORIAL.copy, thread).layout) == "(4,1,512):(32,0,40960)"
     # row 5, column 1
-    assert str(local_partition(sA, TUTORIAL.copy_a, thread)) == "counting_iter(133) o (4,1):(32,0)"
+    assert str(local_partition(sA, TUTORIAL.copy, thread)) == "counting_iter(133) o (4,1):(32,0)"
     assert str(local_partition(sA, TUTORIAL.compute, thread,
                                (1, None))) == "counting_iter(5) o (8,8):(16,128)"
     assert str(local_partition(sA, TUTORIAL.compute, thread,
@@ -136,8 +136,8 @@ def test_partitions_of_the_naive_product():
     gA, gB, gC = naive_tiles()
     sA = make_tensor(counting_iterator(), Layout((64, 16)))
     for g in (gA, gB):
-        assert str(local_partition(g, NAIVE_TILED.copy_a, 9).layout) == "(1,16,512):(0,1024,16384)"
-        assert str(local_partition(sA, NAIVE_TILED.copy_b, 9).layout) == "(1,16):(0,64)"
+        assert str(local_partition(g, NAIVE_TILED.copy, 9).layout) == "(1,16,512):(0,1024,16384)"
+        assert str(local_partition(sA, NAIVE_TILED.copy, 9).layout) == "(1,16):(0,64)"
     assert str(local_partition(sA, NAIVE_TILED.compute, 9, (1, None)).layout) == "(8,16):(8,64)"
     assert str(local_partition(sA, NAIVE_TILED.compute, 9, (None, 1)).layout) == "(8,16):(8,64)"
     assert str(local_partition(gC, NAIVE_TILED.compute, 9, (1, 1)).layout) == "(8,8):(8,8192)"

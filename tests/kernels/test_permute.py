@@ -190,9 +190,9 @@ def test_a_broadcast_mode_does_not_hide_a_transposition():
 
 def test_modes_merge_and_turn():
     problem = CopyProblem((4, 1, 5, 6), (30, 7, 6, 1), (30, 9, 6, 1), 4)
-    assert canonical_modes(problem) == ((Mode(120, 1, 1),), 0, 0)
+    assert canonical_modes(problem) == ((Mode(120, 1, 1),), (0, 0))
     problem = CopyProblem((4, 5), (1, 4), (-5, -1), 4)
-    assert canonical_modes(problem) == ((Mode(5, -4, 1), Mode(4, -1, 5)), 19, -19)
+    assert canonical_modes(problem) == ((Mode(5, -4, 1), Mode(4, -1, 5)), (19, -19))
 
 
 def test_nothing_to_do_and_misuse():

@@ -13,8 +13,8 @@ import pytest
 from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200
 from cuteblas.runtime import DriverError, Executor, executor, loading, warmup
+from cuteblas.runtime.driver import LaunchError
 from cuteblas.runtime.executor import _launched_on, check_launch
-from cuteblas.runtime.overlap import LaunchError
 from tests.runtime.samples import (
     CLUSTER_RANK,
     COPY,

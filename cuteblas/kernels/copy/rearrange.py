@@ -167,6 +167,10 @@ class RearrangeConfig:
         return "copy" if self.source.order[0] == self.target.order[0] else "transpose"
 
     @property
+    def kind(self) -> str:
+        return f"RearrangeConfig of boxes {'x'.join(map(str, self.box))}"
+
+    @property
     def name(self) -> str:
         raster = "".join("b" if n < 0 else _digit(n) for n in self.raster)
         held = "x".join(map(str, self.held))

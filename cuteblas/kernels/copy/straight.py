@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from ...codegen import (
     CodegenError,
@@ -66,6 +67,8 @@ class CopyConfig:
             f"copy_{'ragged_' if self.anywhere else ''}b{8 * self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_{units}"
             f"_m{self.modes}{'_wide' if self.wide else ''}{'_paired' if self.paired else ''}"
         )
+
+    family: ClassVar[str] = "copy"
 
     @property
     def kind(self) -> str:

@@ -122,6 +122,10 @@ class TransposeConfig:
         return 1 if self.cut else self.packed
 
     @property
+    def family(self) -> str:
+        return "transpose_in_place" if self.in_place else "transpose"
+
+    @property
     def kind(self) -> str:
         return f"{'Ragged' if self.cut else ''}{'InPlace' if self.in_place else '' if self.cut else 'Transpose'}Config"
 

@@ -43,7 +43,6 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
     select,
-    size,
     upcast,
     zipped_divide,
 )
@@ -91,13 +90,15 @@ class BatchedTile:
             return True, gcd(self.step, most, x, each)
         return False, gcd(run, most, y, each, extent) if x == 1 else 1
 
-    def stored(self, extents: Box, held: Box, item: int) -> int:
-        return gcd(self.run[1], max(1, 16 // item), held[0], held[2],
-                   extents[1]) if held[1] == 1 else 1
+    def stored(self, extent: int, held: Box, item: int) -> int:
+        """Elements that a thread stores at once along N."""
+        row, column, matrix = held
+        return gcd(self.run[1], max(1, 16 // item), row, matrix, extent) if column == 1 else 1
 
-    def spanned(self, elements: int, held: Box, item: int) -> int:
-        """How much at once a thread loads or stores of its whole matrices."""
-        return gcd(elements, max(1, 16 // item), held[MATRICES] * self.whole)
+    def spanned(self, side: BatchedSide, item: int) -> Pair:
+        """The elements of a thread's whole matrices, and how many of them it moves at once."""
+        elements = side.matrix * (self.whole if MATRICES in side.order else 1)
+        return elements, gcd(elements, max(1, 16 // item), side.held[MATRICES] * self.whole)
 
     @property
     def multiplying(self) -> int:
@@ -407,7 +408,7 @@ class _Divided:
 
     def store(self, sC: Tensor) -> None:
         k, config = self._k, self._config
-        width = config.tile.stored(config.extents, config.c.held, sC.engine.dtype.bytes)
+        width = config.tile.stored(config.extents[1], config.c.held, sC.engine.dtype.bytes)
         held = sC[..., self._matrix, self._part]
         for r, (row, row_exists) in enumerate(self._starts[0]):
             for s, (column, column_exists) in enumerate(self._starts[1]):
@@ -439,7 +440,7 @@ class _Whole:
         """How a thread's span is copied, where it is in shared memory, and in registers."""
         mine = local_tile(shared, self._box(side), (0, 0, self._k.thread))
         of_memory, of_registers = (coalesce(select(x, *side.order)) for x in (mine, registers))
-        width = self._config.tile.spanned(size(of_memory), side.held, shared.engine.dtype.bytes)
+        _elements, width = self._config.tile.spanned(side, shared.engine.dtype.bytes)
         return Vector(width), of_memory, of_registers
 
     def products(self, sA: Tensor, sB: Tensor) -> None:

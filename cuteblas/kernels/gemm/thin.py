@@ -118,7 +118,7 @@ class ThinConfig(GemmConfig):
 def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     tile, (element_a, element_b) = config.tile, config.elements
     accumulator = config.scalars
-    (vm, vk), (rm, rk), n = tile.values, tile.rest, tile.n
+    (vm, vk), (rm, rk), n, width = tile.values, tile.rest, tile.n, config.a.width
     columns = config.b.width if config.b.unit == 0 else 1       # of B that a thread loads at a time
     width_b = config.b.width if config.b.unit in (0, 1) else 1
     if n % columns or (config.b.unit == 1 and vk % width_b):
@@ -154,21 +154,21 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         with k.loops((vk, rk)) as (v, r):
             k.gemm(Fma(config.a.conj, config.b.conj), sums, tArA[(_, v), _, r], tBrB[(_, v), _, r])
 
+    def load(atom: Vector | CpAsync, source: Tensor, target: Tensor, guard: Guard | None,
+             k_tile: IntLike, whole: bool = False) -> None:
+        """Load what a step needs; if ``whole``, all of K in it exists."""
+        inside = guard and guard[..., k_tile]
+        if inside and whole:
+            inside = replace(inside, extents=(inside.extents[0], None))
+        k.copy(atom, source[..., k_tile], target, guard=inside)
+
     def straight(k_tile: IntLike, whole: bool) -> None:
-        """A step that loads into registers; if ``whole``, all of K in it exists."""
-        here = (..., k_tile)
-
-        def inside(guard: Guard | None) -> Guard | None:
-            return guard and replace(guard[here],
-                                     extents=(guard.extents[0], None) if whole else guard.extents)
-
-        k.copy(Vector(config.a.width), tAgA[here], tArA, guard=inside(tAcA))
-        k.copy(Vector(width_b), tBgB[here], tBrB, guard=inside(tBcB))
+        load(Vector(width), tAgA, tArA, tAcA, k_tile, whole)
+        load(Vector(width_b), tBgB, tBrB, tBcB, k_tile, whole)
         multiply()
 
     def ahead(k_tile: IntLike, stage: IntLike) -> None:
-        here = (..., k_tile)
-        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[..., stage], guard=tAcA and tAcA[here])
+        load(CpAsync(width), tAgA, tAsA[..., stage], tAcA, k_tile)
         k.commit()
 
     if tile.stages == 1:
@@ -181,7 +181,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         k.comment(
             "A ring of stages, (values, rest_m, rest_k, stage), of which each thread reads what it has written"
         )
-        width, vectors = config.a.width, vm * vk // config.a.width
+        vectors = vm * vk // width
         own = width * tile.threads                         # vectors of all threads lie side by side
         ring = Layout(((width, vectors), rm, rk, tile.stages, tile.threads),
                       ((1, own), own * vectors, own * vectors * rm, own * vectors * rm * rk, width))
@@ -191,14 +191,10 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         read, write = RingIndex(k, tile.stages, "read"), RingIndex(k, tile.stages, "write",
                                                                    tile.stages - 1)
         tBrN = k.registers("tBrN", element_b, tBrB.layout)             # of the next step
-
-        def fetch(k_tile: IntLike, target: Tensor) -> None:
-            here = (..., k_tile)
-            k.copy(Vector(width_b), tBgB[here], target, guard=tBcB and tBcB[here])
-
-        fetch(0, tBrB)
+        fetch = partial(load, Vector(width_b), tBgB, guard=tBcB)
+        fetch(tBrB, k_tile=0)
         with k.loop("k_tile", block.k_tiles, unroll=False) as k_tile:
-            fetch(k_tile + 1, tBrN)
+            fetch(tBrN, k_tile=k_tile + 1)
             k.wait(tile.stages - 2)
             k.copy(Vector(width), tAsA[..., read.index], tArA)
             ahead(k_tile + (tile.stages - 1), write.index)

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
 
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import View
-from ...kernels.copy.rearrange import RearrangeConfig, rearrange_kernel
-from ...kernels.copy.straight import CopyConfig, copy_kernel
-from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch
-from ..plan import Alternative, Argument, Plan
+from ...kernels.copy.straight import CopyConfig
+from ...kernels.copy.tiles import TransposeConfig
+from ..operands import VECTOR_BYTES
+from ..plan import Plan
 from ..problem import CopyProblem, DeviceInfo, Mode, Pair, merged
 from ..variants import CHOSEN, Variant, variant
-from .cost import CopyConfigs, CopyWork, TileConfigs, work_of
-from .rearrange import Boxes, Permuted, boxes_of, laid_out
+from .boxes import boxes_of
+from .work import Copy, CopyKernel, is_wide
 
 __all__ = ["CopyKernel", "canonical_modes", "copy_alternatives", "copy_choice", "is_wide",
            "plan_copy", "square_modes"]
 
-_KERNELS: dict[type, Callable[..., GeneratedKernel]] = {
-    CopyConfig: copy_kernel, TransposeConfig: transpose_kernel, RearrangeConfig: rearrange_kernel}
-_MOST_BLOCKS = 2**31 - 1             # of a grid
 _WORD, _SECTOR, _LINE = 4, 32, 128                     # bytes
 _RAGGED_FROM, _RAGGED_COPY_FROM = 32, 64   # elements of rows that begin anywhere and are cut
 _RAGGED_COPY_BLOCKS = 8              # for each multiprocessor, from which their tiles are large
 
-# Boxes that are considered; the bytes from which permutations may go by boxes: their kernels have
-# the extents of short modes, so that every shape is compiled; and bytes of rows up to which copies
-# of matrices, which permute nothing, do.
-_BOXES, _BOXED_FROM, _SHORT_RUN = 5, 1 << 17, 64
+# Bytes from which permutations may go by boxes: their kernels have the extents of short modes, so
+# that every shape is compiled; and bytes of rows up to which copies of matrices, which permute
+# nothing, do.
+_BOXED_FROM, _SHORT_RUN = 1 << 17, 64
 # The part of tiles that is full, from which transposes go by tiles alone: the model takes full
 # tiles for slower than they were measured.
 _FULL = 0.7
@@ -42,7 +34,7 @@ _FULL = 0.7
 _LONG_SQUARE = 1024
 
 
-def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
+def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], Pair]:
     """The copy with as few modes as possible, and offsets (elements) of its first element."""
     # Modes of extent 1 go; one with a negative stride in the target is walked backwards in both;
     # modes are ordered by stride in the target; those that are one mode in both merge (CuTe's
@@ -53,121 +45,7 @@ def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
             src_offset, dst_offset, s, d = src_offset + (n - 1) * s, dst_offset + (n - 1) * d, -s, -d
         modes.append((n, s, d))
     found = (Mode(*mode) for mode in merged(tuple(modes)) if mode[0] != 1)
-    return tuple(sorted(found, key=lambda m: m.dst)), src_offset, dst_offset
-
-
-@dataclass(frozen=True)
-class CopyKernel(Alternative):
-    """One of the kernels that could make a copy."""
-
-    config: CopyConfigs = field(kw_only=True)
-    blocks: int = field(kw_only=True)
-    work: CopyWork = field(kw_only=True)
-
-
-@dataclass(frozen=True)
-class _Copy(Permuted):
-    """A copy with as few modes, and elements as wide, as possible; ``offsets`` are in elements."""
-
-    problem: CopyProblem
-    device: DeviceInfo
-    offsets: Pair
-
-    @classmethod
-    def of(cls, problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...],
-           offsets: Pair) -> _Copy:
-        # Arrays of which 16 bytes divide the address begin where sectors do: allocations are
-        # aligned to 512.
-        source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * problem.itemsize)
-                          for alignment, offset in zip((problem.src_alignment,
-                                                        problem.dst_alignment), offsets,
-                                                       strict=True))
-        return cls(modes, problem.itemsize, (source, target), problem, device, offsets)
-
-    def vector_bytes(self, side: int, q: int, most: int = VECTOR_BYTES) -> int:
-        """Bytes that threads move at a time along a stride of 1 in source (0) or target (1)."""
-        return self.vector(side, self.modes[q].extent,
-                           [m.strides[side] for m in self.others(q)], most) * self.item
-
-    def others(self, *tiled: int) -> list[Mode]:
-        return [m for q, m in enumerate(self.modes) if q not in tiled]
-
-    def wider(self) -> _Copy | None:
-        """This copy with wider elements, if the first mode is one and others are transposed."""
-        first, *others = self.modes
-        n, nbytes = first.extent, first.extent * self.item
-        alignments = self.problem.src_alignment, self.problem.dst_alignment
-        if first.strides != (1, 1) or nbytes not in (2, 4, 8, 16) or not others \
-                or others[0].dst != n or others[0].src == n or all(m.src != n for m in others):
-            return None
-        if any(stride % n for m in others for stride in m.strides) \
-                or any(alignment % nbytes for alignment in alignments):
-            return None                       # else offsets, of steps along other modes, divide too
-        return replace(self, item=nbytes, modes=tuple(_by_words(m, n) for m in others),
-                       offsets=(self.offsets[0] // n, self.offsets[1] // n))
-
-    def tiles(self, config: TileConfigs, q: int, reason: str,
-              beyond: Pair = (0, 0)) -> CopyKernel:
-        """The kernel with tiles along the first mode and ``q``; addresses reach ``beyond``."""
-        reached, batch = dict(zip((q, 0), beyond[::-1], strict=True)), self.others(0, q)
-        wide = is_wide([replace(m, extent=m.extent + reached.get(i, 0))
-                        for i, m in enumerate(self.modes)])
-        config = replace(config, modes=len(batch), wide=wide)
-        first, other = self.modes[0], self.modes[q] if q else Mode(1, 0, 0)
-        scale, halo, (across, along) = 1, 0, config.tile
-        counted = [("J", other), ("I", first)]
-        if isinstance(config, CopyConfig):
-            scale, halo = config.word // self.item, config.vector - 1
-            along, across = config.tile[0] * config.vector * scale, config.tile[1]
-            counted = [("I", replace(first, extent=first.extent // scale)), ("J", other)]
-        else:
-            scale, halo = config.scale, config.halo
-        tiles = -(-(first.extent + halo) // along) * -(-other.extent // across)
-        extents = [min({q: across, 0: along}.get(i, 1), m.extent)
-                   for i, m in enumerate(self.modes)]
-        return self.kernel(config, [(name, _by_words(m, scale)) for name, m in counted],
-                           [_by_words(m, scale) for m in batch], extents,
-                           tiles * prod(m.extent for m in batch), reason)
-
-    def kernel(self, config: CopyConfigs, counted: Sequence[tuple[str, Mode]],
-               batch: Sequence[Mode], extents: Sequence[int],
-               blocks: int, reason: str) -> CopyKernel:
-        """A kernel of blocks of these extents; ``counted`` modes are not batch modes."""
-        work = work_of(self, config, extents, blocks, self.device)
-        family, name = _family_and_name(config)
-
-        def plan() -> Plan:
-            final = laid_out(config) if isinstance(config, RearrangeConfig) else config
-            values: dict[str, Any] = {name: m.extent for name, m in counted}
-            for side, (name, role) in enumerate((("S", "src"), ("D", "dst"))):
-                steps, strides = (tuple(m.strides[side] for m in modes)
-                                  for modes in (batch, [m for _name, m in counted]))
-                reaches = [(m.extent - 1) * m.strides[side] for m in self.modes]
-                values |= {name: View(Argument(role, offset=self.offsets[side] * self.item),
-                                      strides, steps),
-                           f"{name}_lowest": sum(min(0, reach) for reach in reaches),
-                           f"{name}_end": 1 + sum(max(0, reach) for reach in reaches)}
-            each = launch(_KERNELS[type(final)], final, blocks, values,
-                         batch_values(tuple(m.extent for m in reversed(batch))))
-            return Plan(self.problem, self.device, family, final, (each,), reason=reason,
-                        seconds=work.seconds(self.device), works=(work,))
-
-        return CopyKernel(family, name, (work,), plan, config=config, blocks=blocks,
-                          work=work)
-
-
-def _by_words(mode: Mode, elements: int) -> Mode:
-    """A mode whose strides count words of so many elements; neighbours stay neighbours."""
-    return Mode(mode.extent, *(stride if stride == 1 else stride // elements
-                               for stride in mode.strides))
-
-
-def _family_and_name(config: CopyConfigs) -> tuple[str, str]:
-    if isinstance(config, RearrangeConfig):
-        return config.family, f"RearrangeConfig of boxes {'x'.join(map(str, config.box))}"
-    if isinstance(config, CopyConfig):
-        return "copy", config.kind
-    return "transpose_in_place" if config.in_place else "transpose", config.kind
+    return tuple(sorted(found, key=lambda m: m.dst)), (src_offset, dst_offset)
 
 
 @lru_cache(maxsize=4096)
@@ -227,23 +105,39 @@ def copy_choice(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
 def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKernel]:
     """The kernel for the kind of rows, and boxes."""
     if problem.in_place:
-        return [_in_place(problem, device)]
-    modes, source, target = canonical_modes(problem)
-    copy = _Copy.of(problem, device, modes or (Mode(1, 1, 1),), (source, target))
-    while (wider := copy.wider()) is not None:
-        copy = wider
+        found = square_modes(problem)
+        if found is None:
+            raise ValueError(
+                f"only square matrices are transposed in place, got shape {problem.shape} with strides "
+                f"{problem.src_strides} in the source and {problem.dst_strides} in the target"
+            )
+        n, inner, outer, batch = found
+        modes = Mode(n, outer, inner), Mode(n, inner, outer), *batch
+        return [_turned(Copy.of(problem, device, modes), 1)]
+    modes, offsets = canonical_modes(problem)
+    copy = _with_wide_words(Copy.of(problem, device, modes or (Mode(1, 1, 1),), offsets))
     j = copy.orders[0][0]
-    chosen = _transpose(copy, j) if j != 0 and copy.modes[j].src == 1 else _straight(copy)
-    return [chosen, *(_boxes(copy) if _in_boxes(copy, j, chosen) else ())]
+    chosen = _turned(copy, j) if j != 0 and copy.modes[j].src == 1 else _straight(copy)
+    return [chosen, *(boxes_of(copy) if _in_boxes(copy, j, chosen) else ())]
 
 
-def is_wide(modes: Sequence[Mode]) -> bool:
-    return any(sum((m.extent - 1) * abs(m.strides[side]) for m in modes) >= NARROW_SPAN
-               for side in (0, 1))
+def _with_wide_words(copy: Copy) -> Copy:
+    """A copy of wider elements as often as the first mode is one and others are transposed."""
+    first, *others = copy.modes
+    n, nbytes = first.extent, first.extent * copy.item
+    alignments = copy.problem.src_alignment, copy.problem.dst_alignment
+    if first.strides != (1, 1) or nbytes not in (2, 4, 8, 16) or not others \
+            or others[0].dst != n or others[0].src == n or all(m.src != n for m in others):
+        return copy
+    if any(stride % n for m in others for stride in m.strides) \
+            or any(alignment % nbytes for alignment in alignments):
+        return copy                           # else offsets, of steps along other modes, divide too
+    wide = copy.of_words(n)
+    return _with_wide_words(replace(wide, modes=wide.modes[1:]))
 
 
 # -- boxes ----------------------------------------------------------------------------------------
-def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
+def _in_boxes(copy: Copy, j: int, tiles: CopyKernel) -> bool:
     """Whether boxes compete with tiles; mode ``j`` has the smallest stride in the source."""
     modes, config, elements = copy.modes, tiles.config, prod(m.extent for m in copy.modes)
     first, last = modes[0], modes[j]
@@ -256,56 +150,35 @@ def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
                                   and elements >= _FULL * tiles.blocks * prod(config.tile))
 
 
-def _boxes(copy: _Copy) -> list[CopyKernel]:
-    every = (_box(copy, found) for found in boxes_of(copy, copy.device, _BOXES))
-    return [kernel for kernel in every if kernel.blocks <= _MOST_BLOCKS]
-
-
-def _box(copy: _Copy, found: Boxes) -> CopyKernel:
-    item, modes, config = copy.item, copy.modes, replace(found.config, wide=is_wide(copy.modes))
-    reason = (
-        f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
-        f"{config.source.word * item} and writes of {config.target.word * item} bytes; the sectors touched hold "
-        f"{100 * (found.touched - 1):.0f} % more bytes than are moved"
-    )
-    blocks = prod(-(-m.extent // n) for m, n in zip(modes, found.extents, strict=True))
-    counted = [(f"N{n}", modes[q]) for n, q in enumerate(found.spanned)]
-    return copy.kernel(config, counted, [modes[q] for q in found.batch], found.extents, blocks,
-                       reason)
-
-
 # -- copies along the rows ------------------------------------------------------------------------
-def _straight(copy: _Copy) -> CopyKernel:
-    item, first, modes = copy.item, copy.modes[0], copy.modes
-    # The longest other mode, if there is one.
-    q = max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)
-    rows, contiguous = modes[q].extent if q else 1, first.strides == (1, 1)
+def _straight(copy: Copy) -> CopyKernel:
+    item, first, both = copy.item, copy.modes[0], "both sides run along the same mode"
+    if len(copy.modes) == 1:
+        copy = replace(copy, modes=(first, Mode(1, 0, 0)))
+    q = max(range(1, len(copy.modes)), key=lambda q: copy.modes[q].extent)
+    rows, contiguous = copy.modes[q].extent, first.strides == (1, 1)
     word = gcd(copy.vector_bytes(0, 0), copy.vector_bytes(1, 0)) if contiguous else item
     if contiguous and word < _WORD and first.extent >= _RAGGED_COPY_FROM:
-        return _ragged_copy(copy, q, rows)
-    along = first.extent * item // word
+        # small elements between rows that begin anywhere
+        vector = VECTOR_BYTES // item
+        vectors = -(-(first.extent + vector - 1) // vector)
+        large = -(-vectors // 32) * -(-rows // 16) * prod(m.extent for m in copy.others(0, q))
+        enough = large >= _RAGGED_COPY_BLOCKS * copy.device.multiprocessors
+        along, across = (256, 1) if rows < 8 else (32, 16 if enough else 8)
+        return copy.kernel(
+            CopyConfig(item, (along, across), anywhere=True), "IJ",
+            {0: along * vector, q: across},
+            f"{both}, and rows begin anywhere: tile {(along * vector, across)}, "
+            "writes of 16 bytes, each read as the 4-byte words that cover it", halo=vector - 1
+        )
+    copy = copy.of_words(word // item)
+    along = copy.modes[0].extent
     width = 1024 if rows == 1 else next((n for n in (1024, 256, 64) if along >= n), 32)
     tile = width, 1024 // width
-    return copy.tiles(CopyConfig(word, tile, 256, first.src == 1, first.dst == 1), q,
-                      f"both sides run along the same mode: vectors of {word} bytes straight "
-                      f"through registers, tile {tile} vectors")
-
-
-def _ragged_copy(copy: _Copy, q: int, rows: int) -> CopyKernel:
-    """A copy of small elements between rows that begin anywhere."""
-    item, vector = copy.item, VECTOR_BYTES // copy.item
-    vectors = -(-(copy.modes[0].extent + vector - 1) // vector)
-    large = -(-vectors // 32) * -(-rows // 16) * prod(m.extent for m in copy.others(0, q))
-    enough = large >= _RAGGED_COPY_BLOCKS * copy.device.multiprocessors
-    tile = (256, 1) if rows < 8 else (32, 16 if enough else 8)
-    elements = tile[0] * vector, tile[1]
-    return copy.tiles(
-        CopyConfig(item, tile, anywhere=True),
-        q,
-        f"both sides run along the same mode, and rows begin anywhere: tile {elements}, "
-        "writes of 16 bytes, each read as the 4-byte words that cover it",
-        (1 + 2 * elements[0], tile[1])
-    )
+    return copy.kernel(CopyConfig(word, tile, 256, first.src == 1, first.dst == 1), "IJ",
+                       dict(zip((0, q), tile, strict=True)),
+                       f"{both}: vectors of {word} bytes straight "
+                       f"through registers, tile {tile} vectors")
 
 
 # -- transposes -----------------------------------------------------------------------------------
@@ -319,11 +192,6 @@ class _Tiling:
     group: int = 1
     min_blocks: int = 1
     load: int = 0
-
-
-def _read_bytes(item: int) -> int:
-    """Bytes that a thread reads at once, to put 16 bytes of packed elements into shared memory."""
-    return min(VECTOR_BYTES, _WORD * item)
 
 
 def _whole_tiling(item: int, columns: int, rows: int, load: int) -> _Tiling:
@@ -364,39 +232,49 @@ def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, in
     return item, both, both
 
 
-def _transpose(copy: _Copy, j: int) -> CopyKernel:
-    """A permutation whose target runs along the first mode and whose source along mode ``j``."""
+def _turned(copy: Copy, j: int) -> CopyKernel:
+    """A permutation whose target runs along the first mode and whose source along mode ``j``, or
+    squares of these modes in place."""
     item, mode_i, mode_j, others = copy.item, copy.modes[0], copy.modes[j], copy.others(0, j)
-    rowwise = mode_i.dst == 1
-    store = copy.vector_bytes(1, 0) if rowwise else item
-    whole = store == VECTOR_BYTES and all(m.dst * item % _SECTOR == 0 for m in copy.others(0))
-    tiling = _usual_tiling(item)
-    if whole:
-        tiling = _whole_tiling(item, mode_j.extent, mode_i.extent, copy.vector_bytes(0, j))
-    most = tiling.load or _read_bytes(item)
-    load = copy.vector_bytes(0, j, most)
-    small = min(mode_i.extent, mode_j.extent) < _RAGGED_FROM
-    ragged, cut = rowwise and not small and not (whole and load == most), 0
+    in_place, unit = copy.problem.in_place, mode_i.dst == 1
+    load = copy.vector_bytes(0, j) if mode_j.src == 1 else item
+    store = copy.vector_bytes(1, 0) if unit else item
+    border = _LINE if in_place and mode_i.extent >= _LONG_SQUARE else _SECTOR
+    apart = all(m.dst * item % border == 0 for m in copy.others(0))
+    if in_place:
+        tiling = _square_tiling(item, unit and not apart)
+    elif store == VECTOR_BYTES and apart:
+        tiling = _whole_tiling(item, mode_j.extent, mode_i.extent, load)
+    else:
+        tiling = _usual_tiling(item)
+    most = tiling.load or min(VECTOR_BYTES, _WORD * item)  # of what is read for packed elements
+    load = min(load, most)
+    full = store == VECTOR_BYTES and (in_place or (apart and load == most))
+    ragged = unit and not full and min(mode_i.extent, mode_j.extent) >= _RAGGED_FROM
     if ragged:
-        cut, tiling = _SECTOR if item < 8 else 2 * _SECTOR, _ragged_tiling(item)
+        tiling = _ragged_square_tiling(item, copy.device) if in_place else _ragged_tiling(item)
+    elif store < VECTOR_BYTES or load < most:
+        tiling = replace(tiling, min_blocks=1)
     word, load, store = _words(item, load, store, ragged)
+    if in_place and word == 1:
+        tiling = replace(tiling, threads=512)
+    elif in_place and word == 2:           # one by one: a thread has those of both in registers
+        tiling = replace(tiling, tile=(64, 64))
     # All indices of batch modes between I and J in the target have a strip, then of one tile,
     # before the next one begins: so rows of the target are written in order through all of them.
-    inner = sum(m.dst < mode_j.dst for m in others)
-    config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, rowwise,
+    inner = 0 if in_place else sum(m.dst < mode_j.dst for m in others)
+    cut = ragged * _SECTOR * (1 if item < 8 or in_place else 2)
+    config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, unit,
                              len(others), group=1 if inner else tiling.group, inner=inner,
-                             min_blocks=tiling.min_blocks, cut=cut)
-    if ragged:
-        reason = (
-            f"source and target run along different modes, and rows begin anywhere: tiles of "
-            f"{config.tile} elements through swizzled shared memory, reads of {word} and writes of "
-            f"16 bytes, the target's rows cut at multiples of {cut}"
-        )
-    else:
-        reason = (f"source and target run along different modes: tiles of {config.tile} elements "
-                  f"through swizzled shared memory, reads of {load} and writes of {store} bytes")
-    return copy.tiles(config, j, reason,
-                      (1 + 2 * config.rows, 1 + config.tile[0]) if ragged else (0, 0))
+                             min_blocks=tiling.min_blocks, in_place=in_place, cut=cut)
+    what = ("square matrices in place, two tiles for each block" if in_place
+            else "source and target run along different modes")
+    rows = f", rows that begin anywhere are cut at multiples of {cut} bytes" if cut else ""
+    reason = (f"{what}: tiles of {config.tile} elements through swizzled shared memory, "
+              f"reads of {load} and writes of {store} bytes{rows}")
+    along_j, along_i = config.tile
+    names, tile = ("NN", {0: along_i, j: along_j}) if in_place else ("JI", {j: along_j, 0: along_i})
+    return copy.kernel(config, names, tile, reason, halo=config.halo)
 
 
 # -- transposes in place --------------------------------------------------------------------------
@@ -435,45 +313,6 @@ def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]]
     inner, outer = sorted(moving[0].strides, key=lambda stride: (stride != 1, abs(stride)))
     batch = tuple(mode for mode in modes if mode not in moving and mode.extent > 1)
     return moving[0].extent, inner, outer, batch
-
-
-def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
-    found = square_modes(problem)
-    if found is None:
-        raise ValueError(
-            f"only square matrices are transposed in place, got shape {problem.shape} with strides "
-            f"{problem.src_strides} in the source and {problem.dst_strides} in the target"
-        )
-    n, inner, outer, batch = found
-    item, unit, strides = problem.itemsize, inner == 1, [outer, *(m.dst for m in batch)]
-    modes = Mode(n, outer, inner), Mode(n, inner, outer), *batch
-    copy = _Copy.of(problem, device, modes, (0, 0))
-    ragged = unit and n >= _RAGGED_FROM and copy.vector_bytes(1, 0) < VECTOR_BYTES
-    split = unit and any(stride * item % (_LINE if n >= _LONG_SQUARE else _SECTOR)
-                         for stride in strides)
-    tiling = _ragged_square_tiling(item, device) if ragged else _square_tiling(item, split)
-    load, store = (copy.vector_bytes(1, 0, most) if unit else item
-                   for most in (_read_bytes(item), VECTOR_BYTES))
-    full = ragged or (load, store) == (_read_bytes(item), VECTOR_BYTES)
-    word, load, store = _words(item, load, store, ragged)
-    # Elements of 2 bytes move one by one there: a thread has those of two tiles in registers.
-    side = min(tiling.tile[0], 64) if word == 2 else tiling.tile[0]
-    config = TransposeConfig(item, word, load, store, (side, side),
-                             512 if word == 1 else tiling.threads, unit, len(batch),
-                             is_wide([*(replace(m, extent=n + 2 * side) for m in modes[:2]),
-                                      *batch]),
-                             tiling.group,
-                             min_blocks=tiling.min_blocks if full else 1,
-                             in_place=True, cut=_SECTOR if ragged else 0)
-    tiles = -(-n // side)
-    reason = (
-        f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
-        f"memory, reads of {load} and writes of {store} bytes"
-    )
-    moved, *each = (_by_words(m, config.scale) for m in copy.modes)
-    return copy.kernel(config, [("N", moved), ("N", each[0])], each[1:],
-                       [min(n, side), min(n, side), *(1 for _ in batch)],
-                       tiles * (tiles + 1) // 2 * prod(m.extent for m in batch), reason)
 
 
 VARIANTS = (

@@ -46,7 +46,7 @@ _MOST = 64                           # rows and columns of C
 _MOST_BYTES = 48 << 10               # of A and B of one matrix
 _BLOCK_BYTES = 32 << 10              # of shared memory that a block should need
 _THREADS, _MOST_THREADS = 128, 256   # that should multiply in a block; that may for a single matrix
-_THREADS_OF_MULTIPROCESSOR, _MOST_RESIDENT = 2048, 32
+_THREADS_OF_MULTIPROCESSOR = 2048
 _WORD = 4                # bytes, of a register; as many are multiplied together
 _WORDS = 112             # registers of operands and sums of a thread that has whole matrices
 _OTHERS = 60             # instructions of a thread beside those that loads, products and sums take
@@ -120,16 +120,17 @@ def _side(operand: Operand, extents: Pair, p: GemmProblem) -> BatchedSide:
                        step is not None)
 
 
-def _held(operand: Operand, side: BatchedSide, p: GemmProblem, matrices: int, unit: int,
-          written: bool = False) -> Iterator[BatchedSide]:
-    """So many matrices in shared memory, with gaps of a unit between them, and between rows that
-    are not written, each in the widest vectors."""
+def _held(operand: Operand, side: BatchedSide, p: GemmProblem, matrices: int,
+          sums: int = 0) -> Iterator[BatchedSide]:
+    """So many matrices in shared memory, each in the widest vectors: inputs with gaps of a vector
+    between rows, or matrices, or without; ``sums`` of so many bytes with gaps between matrices."""
     box, order, run = (*side.box[:2], matrices), side.order, side.run
+    unit = VECTOR_BYTES // (sums or operand.item)
     of_rows, of_matrices = (
         (0, unit)[:1 + (len(order) == 3 and prod(box[q] for q in order[:i]) % unit == 0)]
         for i in (1, 2)
     )
-    for gaps in product((0,) if written else of_rows, of_matrices):
+    for gaps in product((0,) if sums else of_rows, of_matrices):
         held, step = [0, 0, 0], 1
         for q, gap in zip(order, (0, *gaps), strict=False):
             held[q] = step + gap
@@ -144,7 +145,7 @@ def _held(operand: Operand, side: BatchedSide, p: GemmProblem, matrices: int, un
                 multiples += operand.batch_strides
             if MATRICES in order[:joined]:
                 multiples.append(p.matrices * found.counted)
-            most = 1 if written and p.fusion else unit
+            most = 1 if sums and p.fusion else unit
             found = replace(found, width=vector_width(operand, most, *multiples))
         yield found
 
@@ -196,11 +197,10 @@ def _filled(p: GemmProblem, tile: BatchedTile, multiprocessors: int) -> BatchedT
 
 
 # -- what a block does -----------------------------------------------------------------------------
-def _wavefronts(tile: BatchedTile, held: Box, run: Pair, depth: int, width: int,
-                item: int) -> int:
-    """Those of an access of a warp to vectors: a thread's neighbours along M and N are ``run``
-    rows and columns of ``held`` apart, those along K ``depth`` elements."""
-    steps = (held[MATRICES] * max(1, tile.whole), depth, held[0] * run[0], held[1] * run[1])
+def _wavefronts(tile: BatchedTile, held: Box, depth: int, width: int, item: int) -> int:
+    """Those of an access of a warp to vectors: ``held`` are steps along M, N and matrices, a
+    thread's neighbours along K are ``depth`` elements apart."""
+    steps = held[MATRICES] * max(1, tile.whole), depth, *map(mul, held, tile.run)
     lanes = islice(product(*map(range, (tile.matrices, tile.depth, *tile.across))),
                    min(WARP, tile.multiplying))
     return wavefronts([item * sum(map(mul, lane, steps)) for lane in lanes], width * item)[0]
@@ -210,8 +210,7 @@ def _loads(p: GemmProblem, tile: BatchedTile, mode: int, side: BatchedSide, item
     """Wavefronts, and loads, in which a warp loads all that it needs of an operand."""
     (along, inner, _each), extent, run = side.held, p.shape[mode], tile.run[mode]
     if tile.whole:
-        elements = side.matrix * (tile.whole if MATRICES in side.order else 1)
-        width = tile.spanned(elements, side.held, item)
+        elements, width = tile.spanned(side, item)
         loads = elements // width
     else:
         _along, width = tile.loaded(mode, extent, side.held, item)
@@ -219,7 +218,7 @@ def _loads(p: GemmProblem, tile: BatchedTile, mode: int, side: BatchedSide, item
         if tile.words:
             loads, width = loads // _WORD, _WORD * width // item
     held = (along, 0, side.held[MATRICES]) if mode == 0 else (0, along, side.held[MATRICES])
-    return _wavefronts(tile, held, tile.run, tile.step * inner, width, item) * loads, loads
+    return _wavefronts(tile, held, tile.step * inner, width, item) * loads, loads
 
 
 def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
@@ -241,7 +240,7 @@ def _block(p: GemmProblem, tile: BatchedTile, sides: tuple[BatchedSide, BatchedS
     shared = 2 * p.m * p.n * p.sum_bytes * tile.depth * matrices / 128
     for mode, (x, side) in enumerate(zip((p.a, p.b), sides, strict=True)):
         found = []
-        for held in _held(x, side, p, matrices, VECTOR_BYTES // x.item):
+        for held in _held(x, side, p, matrices):
             own, loads = _loads(p, tile, mode, held, x.item)
             vectors = prod(held.box[q] for q in held.order) / held.width
             copied = vectors * max(1.0, held.width * x.item / 4) / WARP
@@ -261,24 +260,22 @@ def _held_c(p: GemmProblem, c: BatchedSide, tile: BatchedTile) -> BatchedSide:
     sums = _WORD if tile.words else p.sum_bytes
 
     def cost(side: BatchedSide) -> tuple[int, float]:
-        width = tile.spanned(side.matrix * tile.whole, side.held, sums) if tile.whole \
-            else tile.stored((p.m, p.n, p.k), side.held, sums)
-        return -side.width, _wavefronts(tile, side.held, tile.run, 0, width, sums) / width
+        width = tile.spanned(side, sums)[1] if tile.whole else tile.stored(p.n, side.held, sums)
+        return -side.width, _wavefronts(tile, side.held, 0, width, sums) / width
 
-    return min(_held(p.c, c, p, tile.matrices, VECTOR_BYTES // sums, True), key=cost)
+    return min(_held(p.c, c, p, tile.matrices, sums), key=cost)
 
 
 # -- plans -----------------------------------------------------------------------------------------
 @lru_cache(maxsize=4096)
-def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, float]:
-    """The tile of the least clocks, with pads of the fewest wavefronts, and a block's clocks."""
+def _tilings(p: GemmProblem, device: DeviceInfo) -> tuple[Choice[BatchedConfig]]:
+    """The tile of the least clocks, with gaps of the fewest wavefronts."""
     a, b, c = (_side(*x, p) for x in (*p.inputs, (p.c, p.shape)))
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
         c = replace(c, order=(*(q for q in c.order if q != MATRICES), MATRICES), run=0)
-    tiles = (_filled(p, one, multiprocessors) for one in _tiles(p, a, b, c))
-    _busiest, of_matrix, tile, inputs = min(
-        (_block(p, tile, (a, b), multiprocessors) for tile in tiles), key=itemgetter(0, 1))
-    of_a, of_b = inputs
+    tiles = (_filled(p, one, device.multiprocessors) for one in _tiles(p, a, b, c))
+    _busiest, of_matrix, tile, (of_a, of_b) = min(
+        (_block(p, tile, (a, b), device.multiprocessors) for tile in tiles), key=itemgetter(0, 1))
     sides = of_a, of_b, _held_c(p, c, tile)
     # What vectors know of the number of matrices.
     multiple = max([1, *(side.width // gcd(side.width, side.counted) for side in sides
@@ -289,18 +286,12 @@ def _configured(p: GemmProblem, multiprocessors: int) -> tuple[BatchedConfig, fl
     config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (*p.shape, p.k), tile,
                            *sides, len(p.batch) * needed, multiple, alpha=p.alpha, beta=p.beta,
                            wide=reach >= NARROW_SPAN, epilogue=fused(p, 1, 1))
-    return config, of_matrix * tile.matrices
-
-
-def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[BatchedConfig]]:
-    config, clocks = _configured(p, device.multiprocessors)
-    tile = config.tile
     warps, blocks = tile.threads // WARP, -(-p.matrices // tile.matrices)
-    work = Work("fused multiply-adds", "copies", instructions=clocks + OF_A_WARP * warps,
-                warps=warps, moved=sum(map(touched_bytes, p.tensors)), stored=p.outputs * p.c.item,
-                **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads,
-                                                     _MOST_RESIDENT)), 1, 1, device))
-    yield Choice(config, 1, p.k, blocks, work, str(tile))
+    work = Work("fused multiply-adds", "copies",
+                instructions=of_matrix * tile.matrices + OF_A_WARP * warps, warps=warps,
+                moved=sum(map(touched_bytes, p.tensors)), stored=p.outputs * p.c.item,
+                **blocks_in_turns(blocks, _THREADS_OF_MULTIPROCESSOR // tile.threads, 1, 1, device))
+    return (Choice(config, 1, p.k, blocks, work, str(tile)),)
 
 
 def _made(p: GemmProblem, device: DeviceInfo, choice: Choice[BatchedConfig]) -> Made:

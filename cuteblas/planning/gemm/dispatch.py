@@ -14,10 +14,10 @@ from ..cost.work import memory_seconds
 from ..floors import floor_of
 from ..plan import Alternative, Plan
 from ..problem import DeviceInfo, GemmProblem
+from ..reductions import DOTS
 from ..variants import CHOSEN, Variant, variant
 from .batched import BATCHED
 from .blocks import NoRoom, plan_in_blocks
-from .dots import DOTS
 from .family import NATIVE_PRECISIONS, Family
 from .mma import MMA, why_not_mma
 from .modular import MODULAR, RESIDUES

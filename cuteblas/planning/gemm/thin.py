@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from math import gcd, prod
-from typing import NamedTuple
+from operator import mul
 
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities
@@ -24,7 +24,7 @@ from ..operands import (
     turned,
     vector_access,
 )
-from ..problem import DeviceInfo, GemmProblem, Operand
+from ..problem import DeviceInfo, GemmProblem, Operand, Pair
 from .family import (
     Choice,
     Family,
@@ -59,12 +59,7 @@ _FOLDING = 1.5                    # clocks of the instructions with which lanes 
 _PADDING = 2                      # a tile is at most so many times the matrix
 
 
-class _Read(NamedTuple):
-    """How A and B are read, and the mode of A along which lanes are neighbours."""
-
-    a: OperandAccess
-    b: OperandAccess
-    fast: int
+_Accesses = tuple[OperandAccess, OperandAccess]
 
 
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -79,17 +74,20 @@ def _facing(p: GemmProblem) -> Facing:
     return turned(p, swapped, "columns are few")
 
 
-def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
+def _access(operand: Operand, extents: Pair) -> OperandAccess:
     """How an operand is accessed, whatever the strides of modes of extent 1 are."""
     return vector_access(settled(operand, extents), extents)
 
 
-def _read(p: GemmProblem) -> _Read:
-    a, b = p.map_inputs(_access)
-    fast = a.unit
-    if fast is None:
-        fast = min((1, 0), key=lambda mode: ((p.m, p.k)[mode] == 1, abs(p.a.strides[mode])))
-    return _Read(a, b, fast)
+def _narrowed(access: OperandAccess, owned: Pair) -> OperandAccess:
+    """How threads that own so many elements along each mode access an operand."""
+    return access if access.unit is None else replace(access, width=gcd(access.width,
+                                                                        owned[access.unit]))
+
+
+def _read(accesses: _Accesses, tile: ThinTile) -> _Accesses:
+    a, b = accesses
+    return _narrowed(a, tile.values), _narrowed(b, (tile.n, tile.values[1]))
 
 
 def _registers(p: GemmProblem, tile: ThinTile) -> int:
@@ -106,19 +104,19 @@ def _shared_bytes(p: GemmProblem, tile: ThinTile) -> int:
     return ring * (tile.stages > 1) + sums * (tile.warps[1] > 1)
 
 
-def _choice(p: GemmProblem, read: _Read, tile: ThinTile, steps: int,
+def _choice(p: GemmProblem, accesses: _Accesses, tile: ThinTile, steps: int,
             device: DeviceInfo) -> Choice[ThinTile]:
     """A tile, K in slices of so many steps, and what that does."""
-    read, kind, item = _narrowed(read, tile), dtype(p.accumulator), p.a.item
+    (a, b), kind, item = _read(accesses, tile), dtype(p.accumulator), p.a.item
     (vm, vk), (rm, rk) = tile.values, tile.rest
     chunk = steps * tile.k
     slices, warps = -(-p.k // chunk) if chunk else 1, tile.threads // 32
     steps = -(-min(chunk, p.depth) // tile.k)
     # Of a warp in a step: loads, and wavefronts of them.
-    loads_a, loads_b = rm * rk * vm * vk // read.a.width, tile.n * rk * vk // read.b.width
-    spread = 32 * item if read.a.unit is not None or read.fast == 1 else 32 * 32
+    loads_a, loads_b = rm * rk * vm * vk // a.width, tile.n * rk * vk // b.width
+    spread = 32 * item if a.unit is not None or tile.fast == 1 else 32 * 32
     lines_a, lines_b = (max(1, -(-x // _LINE))
-                        for x in (spread * read.a.width, tile.lanes[1] * p.b.item * read.b.width))
+                        for x in (spread * a.width, tile.lanes[1] * p.b.item * b.width))
     wavefronts = loads_a * lines_a * (2 if tile.stages > 1 else 1) + loads_b * lines_b
     registers, (most, threads) = _registers(p, tile), _OF_MULTIPROCESSOR
     resident = max(1, min(most // (tile.threads * (registers + 8)), threads // tile.threads, 32,
@@ -136,39 +134,37 @@ def _choice(p: GemmProblem, read: _Read, tile: ThinTile, steps: int,
     return Choice(tile, slices, chunk, blocks, work, adding=adding_threads(slices))
 
 
-def _tiles(p: GemmProblem, read: _Read, device: DeviceInfo) -> Iterator[ThinTile]:
-    n = next(x for x in _COLUMNS if x >= p.n)
-    item = p.a.item
+def _tiles(p: GemmProblem, a: OperandAccess, b: OperandAccess,
+           device: DeviceInfo) -> Iterator[ThinTile]:
+    """The tiles with the widest vectors of which any fits."""
+    n, item, extents = next(x for x in _COLUMNS if x >= p.n), p.a.item, (p.m, p.k)
+    fast = a.unit if a.unit is not None else min(
+        (1, 0), key=lambda mode: (extents[mode] == 1, abs(p.a.strides[mode])))
     # Of K that a thread multiplies at a time: less where that of B would leave no registers.
-    deepest = min(read.b.width, VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
+    deepest = min(b.width, VECTOR_BYTES // item) if fast == 0 and b.unit == 1 else 1
+    rows = sorted({1, 2, 4, p.m} if p.m == 3 else {1, 2, 4})
     for depth, width in product((16, 8, 4, 2, 1), repeat=2):
-        if deepest % depth or read.a.width % width:
+        if deepest % depth or a.width % width:
             continue
-        found = False
-        values = (width, depth) if read.fast == 0 else (1, width)
-        whole = [power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
-        if read.fast == 0:
-            along = min(32, whole[0])
-            lanes = {(along, 32 // along)}
-        else:
-            line = max(1, _LINE // (item * width))
-            lanes = {(32 // x, x) for x in (32, line) if x <= 32
-                     and x <= max(1, whole[1])} or {(32 // whole[1], whole[1])}
+        values = (width, depth) if fast == 0 else (1, width)
+        down, along = (min(32, power_of_two(-(-x // v)))
+                       for x, v in zip(extents, values, strict=True))
+        lines = {x for x in (32, max(1, _LINE // (item * width))) if x <= along} or {along}
         ringed = n >= _RINGED_FROM and width * item >= _LEAST_COPIED and capabilities(device.arch).async_copies
-        rows = sorted({1, 2, 4, *({p.m} if p.m == 3 else ())})
-        for (lm, lk), warps, rm, rk in product(sorted(lanes), _WARPS, rows, (1, 2, 4, 8, 16)):
-            tile = ThinTile(n, (lm, lk), warps, values, (rm, rk), read.fast)
+        found = False
+        for lanes, warps, *rest in product(sorted(lines if fast else {32 // down}, reverse=True),
+                                           _WARPS, rows, (1, 2, 4, 8, 16)):
+            tile = ThinTile(n, (32 // lanes, lanes), warps, values, (rest[0], rest[1]), fast)
             stages = _STAGES if ringed and p.k >= _STAGES * tile.k else 1
             tile = replace(tile, stages=stages)
             # short ones are converted
-            nbytes = prod(values) * rm * rk * max(item, 4 if stages == 1 else 1)
+            nbytes = prod(values) * prod(rest) * max(item, 4 if stages == 1 else 1)
             least, most = _STEP_BYTES if stages == 1 else _STAGE_BYTES
-            least = least if n < _MANY else 1
-            fits = ((tile.m < _PADDING * p.m or (warps[0] == 1 and rm == 1))
-                    and (tile.k < _PADDING * p.k or (warps[1] == 1 and rk == 1))
-                    and (least <= nbytes <= most or (nbytes < least and tile.k >= p.k)
-                         or (nbytes > most and rm == rk == 1)))
-            if fits and _registers(p, tile) <= _REGISTERS:
+            fits = (nbytes >= least or n >= _MANY or tile.k >= p.k) and (nbytes <= most
+                                                                         or prod(rest) == 1)
+            padded = any(size >= _PADDING * extent and count > 1 for size, extent, count in zip(
+                (tile.m, tile.k), extents, map(mul, warps, rest), strict=True))
+            if fits and not padded and _registers(p, tile) <= _REGISTERS:
                 found = True
                 yield tile
         if found:
@@ -186,20 +182,12 @@ def _folded(tile: ThinTile) -> int:
 
 def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
     """Tiles and slices to choose from."""
-    read = _read(p)
-    for tile in _tiles(p, read, device):
+    accesses = p.map_inputs(_access)
+    for tile in _tiles(p, *accesses, device):
         steps = -(-p.k // tile.k)
         cut = steps_of_slices(p, tile, device, _FULL, steps // _LEAST_STEPS)
         for each in (steps, *reversed(cut)):
-            yield _choice(p, read, tile, each, device)
-
-
-def _narrowed(read: _Read, tile: ThinTile) -> _Read:
-    a, b = read.a, read.b
-    a = replace(a, width=gcd(a.width, tile.values[a.unit])) if a.unit is not None else a
-    b = replace(b,
-                width=gcd(b.width, (tile.n, tile.values[1])[b.unit])) if b.unit is not None else b
-    return _Read(a, b, read.fast)
+            yield _choice(p, accesses, tile, each, device)
 
 
 def _words(p: GemmProblem, choice: Choice[ThinTile]) -> str:
@@ -209,12 +197,10 @@ def _words(p: GemmProblem, choice: Choice[ThinTile]) -> str:
 def config_of(p: GemmProblem, _device: DeviceInfo, choice: Choice[ThinTile]) -> ThinConfig:
     """The kernel's configuration; the outermost batch mode walks over slices, if any."""
     tile = choice.tile
-    read = _narrowed(_read(p), tile)
-    c = _access(p.c, p.shape)
-    run = tile.columns if c.unit == 1 else tile.values[0]
-    c = replace(c, width=gcd(c.width, run))
+    a, b = _read(p.map_inputs(_access), tile)
+    c = _narrowed(_access(p.c, p.shape), (tile.values[0], tile.columns))
     return specialised(ThinConfig, p, c, gemm_span(p, choice.chunk), int(c.unit == 1), tile=tile,
-                       a=read.a, b=read.b, split_k=choice.slices > 1, gate=choice.verdict)
+                       a=a, b=b, split_k=choice.slices > 1, gate=choice.verdict)
 
 
 THIN = Family("gemm_thin", why_not_thin, _tilings, OneKernel(gemm_thin, config_of, _words), _facing)

@@ -38,7 +38,7 @@ _SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 
 
 def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
     """Mode M, contiguous in the target, N, in the source, and offsets of the first element."""
-    modes, source, target = canonical_modes(problem)
+    modes, offsets = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
     m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
     if len(modes) != len({m, n} - {_UNIT}):
@@ -46,7 +46,7 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
             f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the "
             f"target; got shape {problem.shape}, strides {problem.src_strides} and {problem.dst_strides}"
         )
-    return m, n, (source, target)
+    return m, n, offsets
 
 
 def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
@@ -183,7 +183,7 @@ def _split(modes: tuple[Mode, ...], item: int) -> tuple[Mode, Mode, tuple[Mode, 
 def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     """Plan a copy between two layouts whose rows are contiguous, by TMA alone."""
     _check_device(problem, device)
-    modes, *offsets = canonical_modes(problem)
+    modes, offsets = canonical_modes(problem)
     item = problem.itemsize
     if modes and modes[0].strides != (1, 1):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The boxes that a permutation is divided into, ranked by counted cost.
+"""The boxes that a copy is divided into, ranked by counted cost.
 
 Candidates have runs of so many bytes in source and target. A cost has the sectors that a box
 touches, its threads' instructions, and the part of its latency that other boxes do not hide.
@@ -7,18 +7,17 @@ touches, its threads' instructions, and the part of its latency that other boxes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from math import gcd, inf, prod
 
-from ...kernels.common import packed_strides
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
-from ..operands import VECTOR_BYTES, divisors
-from ..problem import DeviceInfo, Ints, Mode, Pair
+from ..operands import divisors
+from ..problem import DeviceInfo, Ints, Pair
+from .work import Copy, CopyKernel, resident_blocks
 
-__all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "resident_blocks", "runs_of"]
-
+_MOST_BOXES, _MOST_BLOCKS = 5, 2**31 - 1             # that are considered, and blocks of a grid
 _RUN_BYTES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
 _BOX_BYTES = 4096, 8192, 16384                     # up to which boxes grow, once they have these
 _MOST_BYTES = _BOX_BYTES[-1]                       # of a box
@@ -35,9 +34,6 @@ _COVERING_FROM = 32               # and from which elements that are smaller tha
 _SCATTERED = 2.0                  # accesses for which one of an element counts that has a place of
                                   # its own
 
-# Of a multiprocessor: threads and registers; of a block: bytes besides its own, and registers of a
-# thread besides its words.
-_RESIDENT_THREADS, _REGISTERS, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 1024, 32
 _ISSUED = 80.0                       # instructions of a multiprocessor in a clock, of 128 at best
 # Rough figures of an H200: clocks of a box from its first read to its last write, and for each word
 # of a thread; instructions for a word, and for each element of it if it has several; parts of a
@@ -53,106 +49,32 @@ _ROW_WORDS = 1.0                                 # words that cost as much as wh
 _PART_READ, _PART_WRITTEN, _RUN, _BOTH = 0.4, 1.0, 6.0, 0.1
 
 
-@dataclass(frozen=True)
-class Permuted:
-    """A permutation to cut into boxes: modes by stride in the target; ``alignments`` are bytes
-    that divide the first element's address in source and target."""
-
-    modes: tuple[Mode, ...]
-    item: int
-    alignments: Pair
-
-    @cached_property
-    def orders(self) -> tuple[list[int], list[int]]:
-        """Modes by stride, in the source and in the target."""
-        every = range(len(self.modes))
-        return sorted(every, key=lambda q: (self.modes[q].src == 0, abs(self.modes[q].src),
-                                            q)), list(every)
-
-    def stride(self, side: int, q: int) -> int:
-        return self.modes[q].strides[side]
-
-    def vector(self, side: int, extent: int, strides: Iterable[int],
-               most: int = VECTOR_BYTES) -> int:
-        """Elements of the widest vector of a side that its address, extent and strides allow."""
-        return gcd(max(1, most // self.item), max(1, self.alignments[side] // self.item), extent,
-                   *strides)
-
-    def spans(self, side: int, extents: Sequence[int]) -> Pair:
-        """Elements of a box that no foreign sector separates, and its reach from first to last."""
-        elements, span = 1, 1
-        for q in self.orders[side]:
-            step = abs(self.stride(side, q))
-            if extents[q] == 1:
-                continue
-            if (step - span) * self.item >= _SECTOR or step == 0:
-                break
-            elements, span = elements * extents[q], span + (extents[q] - 1) * step
-        return elements, span
-
-    def run(self, side: int, extents: Sequence[int], *, backwards: bool = False) -> list[int]:
-        """The modes of a box that make up its runs, all but the last whole; without modes that are
-        walked ``backwards``, unless that does not matter."""
-        found, at = [], 1
-        for q in self.orders[side]:
-            step = self.stride(side, q)
-            if (abs(step) if backwards else step) != at or extents[q] == 1:
-                break
-            found.append(q)
-            if extents[q] < self.modes[q].extent:
-                break
-            at *= extents[q]
-        return found
-
-    def begins(self, side: int, extents: Sequence[int], run: Sequence[int]) -> int:
-        """Bytes, at most a sector, at multiples of which runs of a box begin on a side."""
-        found = gcd(_SECTOR, self.alignments[side])
-        for q, mode in enumerate(self.modes):
-            step = self.stride(side, q) * self.item
-            if q not in run:
-                found = gcd(found, step)
-            elif extents[q] < mode.extent:
-                found = gcd(found, step * extents[q])
-        return found
+def boxes_of(copy: Copy) -> list[CopyKernel]:
+    """The kernels of the boxes of the least cost, cheapest first."""
+    ranked = sorted(sorted(_candidates(copy)), key=lambda each: _seconds(copy, each, copy.device))
+    kernels = (_kernel(copy, extents) for extents in ranked[:_MOST_BOXES])
+    return [kernel for kernel in kernels if kernel.blocks <= _MOST_BLOCKS]
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """How a permutation is cut into boxes; ``touched`` is sectors' bytes over moved bytes."""
-
-    config: RearrangeConfig
-    extents: Ints
-    spanned: Ints
-    batch: Ints
-    touched: float
-
-
-def boxes_of(permuted: Permuted, device: DeviceInfo, most: int = 1) -> list[Boxes]:
-    """The ``most`` boxes of the least cost, cheapest first, or all that are small enough."""
-    ranked = sorted(sorted(_candidates(permuted)),
-                    key=lambda each: _seconds(permuted, each, device))
-    return [_boxes(permuted, extents) for extents in ranked[:most]]
-
-
-def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
-    modes, item = permuted.modes, permuted.item
+def _kernel(copy: Copy, extents: Ints) -> CopyKernel:
+    modes, item = copy.modes, copy.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
     box = tuple(extents[q] for q in spanned)
-    raster = _raster(permuted, extents)
+    raster = _raster(copy, extents)
     batch = tuple(q for q in raster if q not in spanned)
     sides: list[BoxSide] = []
     # the source of boxes that are one run in it or in the target is read by covering words, too
-    piece = any(len(permuted.run(side, extents)) == len(spanned) for side in (0, 1))
-    for side, order in enumerate(permuted.orders):
+    piece = any(len(copy.run(side, extents)) == len(spanned) for side in (0, 1))
+    for side, order in enumerate(copy.orders):
         inside = [q for q in order if q in spanned]
-        run = permuted.run(side, extents)
-        others = [permuted.stride(side, q) for q in range(len(modes)) if q not in run]
+        run = copy.run(side, extents)
+        begins = copy.begins(side, extents, run)
         length, before = prod(extents[q] for q in run), prod(extents[q] for q in run[:-1])
         whole = gcd(length, *(modes[q].extent * before for q in run[-1:]))
         most = max(1, _WORD // item)         # elements are gathered one by one: wider gains nothing
-        word = min(permuted.vector(side, whole, others), most)
+        word = gcd(most, begins // item, whole)
         covering = word < most and length * item >= _COVERING_FROM and (piece or side == 1)
-        odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
+        odd = side == 1 and word == 1 and begins < _SECTOR and length * item >= _GRAIN_FROM
         sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run),
                              most if covering else word, 1, 1, _SECTOR if odd or covering else 0))
     words = prod(box) // min(each.word for each in sides)
@@ -160,61 +82,65 @@ def _boxes(permuted: Permuted, extents: Ints) -> Boxes:
     source, target = (_with_threads(side, box, item, threads) for side in sides)
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
     partial = tuple(n for n in cut if modes[spanned[n]].extent % box[n])
-    without_gaps = packed_strides(box, target.order)
-    held = tuple(without_gaps[q] for q in range(len(box)))
-    config = RearrangeConfig(item, box, cut, partial, source, target, held,
+    config = RearrangeConfig(item, box, cut, partial, source, target, (),
                              tuple(spanned.index(q) if q in spanned else -1 for q in raster),
                              threads, len(batch))
-    touched = sum(runs.touched() for runs in runs_of(permuted, extents)) / 2
-    return Boxes(config, extents, spanned, batch, touched)
+    touched = sum(runs.touched() for runs in copy.runs(extents)) / 2
+    reason = (
+        f"boxes of {' x '.join(map(str, box))} elements through shared memory, reads of "
+        f"{source.word * item} and writes of {target.word * item} bytes; the sectors touched hold "
+        f"{100 * (touched - 1):.0f} % more bytes than are moved"
+    )
+    return copy.kernel(config, [f"N{n}" for n in range(len(box))],
+                       dict(zip(spanned, box, strict=True)), reason, batch, finished=_laid_out)
 
 
 # -- candidates ------------------------------------------------------------------------------------
-def _candidates(permuted: Permuted) -> set[Ints]:
-    item, found = permuted.item, set()
-    for source in _reaching(permuted, 0):
-        for target in _reaching(permuted, 1):
+def _candidates(copy: Copy) -> set[Ints]:
+    item, found = copy.item, set()
+    for source in _reaching(copy, 0):
+        for target in _reaching(copy, 1):
             extents = tuple(map(max, source, target))
             if prod(extents) * item <= _MOST_BYTES:
-                found |= {extents, *(_grown(permuted, extents, size) for size in _BOX_BYTES)}
+                found |= {extents, *(_grown(copy, extents, size) for size in _BOX_BYTES)}
     if not found:
-        found.add(_grown(permuted, (1,) * len(permuted.modes), _BOX_BYTES[0]))
-    larger = {_grown(permuted, extents, _ONE_RUN) for extents in found}
+        found.add(_grown(copy, (1,) * len(copy.modes), _BOX_BYTES[0]))
+    larger = {_grown(copy, extents, _ONE_RUN) for extents in found}
     return {extents for extents in found | larger
-            if prod(extents) * item <= _MOST_BYTES or _may_be_larger(permuted, extents)}
+            if prod(extents) * item <= _MOST_BYTES or _may_be_larger(copy, extents)}
 
 
-def _may_be_larger(permuted: Permuted, extents: Ints) -> bool:
+def _may_be_larger(copy: Copy, extents: Ints) -> bool:
     """Whether a box is one run of short rows of the source, whose columns meet few banks twice."""
-    run = permuted.run(0, extents)
-    row = prod(extents[q] for q in run[:-1]) * permuted.item
-    return permuted.item < _WORD and len(run) == sum(n > 1 for n in extents) == 2 \
+    run = copy.run(0, extents)
+    row = prod(extents[q] for q in run[:-1]) * copy.item
+    return copy.item < _WORD and len(run) == sum(n > 1 for n in extents) == 2 \
         and row >= _BANK_GROUP and row % _BANK_GROUP > 0
 
 
-def _reaching(permuted: Permuted, side: int) -> set[Ints]:
+def _reaching(copy: Copy, side: int) -> set[Ints]:
     """Extents whose runs have so many bytes, the last mode in equal parts, maybe of sectors."""
     found = set()
     for reach in _RUN_BYTES:
-        extents, at = [1] * len(permuted.modes), 1
-        for q in permuted.orders[side]:
-            nbytes, extent = at * permuted.item, permuted.modes[q].extent
-            if not 0 <= abs(permuted.stride(side,
-                                            q)) - at < _SECTOR // permuted.item or nbytes >= reach:
+        extents, at = [1] * len(copy.modes), 1
+        for q in copy.orders[side]:
+            nbytes, extent = at * copy.item, copy.modes[q].extent
+            step = abs(copy.modes[q].strides[side])
+            if not 0 <= step - at < _SECTOR // copy.item or nbytes >= reach:
                 break
             wanted, unit = -(-reach // nbytes), max(1, _SECTOR // gcd(_SECTOR, nbytes))
             part = -(-extent // max(1, extent // wanted))
             extents[q] = min(extent, -(-part // unit) * unit if unit <= part < extent else part)
-            at = abs(permuted.stride(side, q)) * extent
+            at = step * extent
         found.add(tuple(extents))
     return found
 
 
-def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> Ints:
+def _grown(copy: Copy, extents: Sequence[int], size: int) -> Ints:
     """The box with more of further modes, smallest strides first, up to so many bytes."""
     grown = list(extents)
-    for q in (q for pair in zip(*reversed(permuted.orders), strict=True) for q in pair):
-        room, extent = size // (prod(grown) * permuted.item), permuted.modes[q].extent
+    for q in (q for pair in zip(*reversed(copy.orders), strict=True) for q in pair):
+        room, extent = size // (prod(grown) * copy.item), copy.modes[q].extent
         if room < 2:
             break
         most = grown[q] * room
@@ -227,43 +153,13 @@ def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> Ints:
 
 
 # -- what they cost --------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Runs:
-    """A box's side: bytes of its runs, bytes at multiples of which they begin in a sector, and
-    bytes moved of stretches that touch every sector."""
-
-    length: int
-    begins: int
-    moved: int
-    stretch: int
-
-    def touched(self, part: float = 1.0) -> float:
-        """Bytes of sectors for each byte moved; the rest of partial sectors counts by ``part``."""
-        rest = _SECTOR - self.begins if self.begins < _SECTOR else -self.stretch % _SECTOR
-        return 1 + (self.stretch - self.moved + part * rest) / self.moved
-
-
-def runs_of(permuted: Permuted, extents: Sequence[int]) -> list[Runs]:
-    spanned = [permuted.run(side, extents, backwards=True) for side in (0, 1)]
-    return [Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run),
-                 *(n * permuted.item for n in permuted.spans(side, extents)))
-            for side, run in enumerate(spanned)]
-
-
-def resident_blocks(threads: int, nbytes: float, registers: float, device: DeviceInfo) -> float:
-    """Blocks that a multiprocessor has room for; a fraction where registers are short."""
-    return max(1, min(_RESIDENT_THREADS // threads,
-                      device.shared_bytes_per_block // (_BLOCK_BYTES + nbytes),
-                      _REGISTERS / threads / (_THREAD_REGISTERS + registers)))
-
-
-def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
-    item, elements = permuted.item, prod(extents)
-    boxes = prod(-(-m.extent // n) for m, n in zip(permuted.modes, extents, strict=True))
+def _seconds(copy: Copy, extents: Ints, device: DeviceInfo) -> float:
+    item, elements = copy.item, prod(extents)
+    boxes = prod(-(-m.extent // n) for m, n in zip(copy.modes, extents, strict=True))
     traffic = words = instructions = 0.0
-    for side, (runs, part) in enumerate(zip(runs_of(permuted, extents), (_PART_READ, _PART_WRITTEN),
+    for side, (runs, part) in enumerate(zip(copy.runs(extents), (_PART_READ, _PART_WRITTEN),
                                             strict=True)):
-        traffic += prod(m.extent for m in permuted.modes) * item * (runs.touched(part)
+        traffic += prod(m.extent for m in copy.modes) * item * (runs.touched(part)
                                                                     + _RUN / runs.length)
         word = max(item, min(_WORD, gcd(runs.begins, runs.length)))
         if side == 1 and word < _WORD and runs.length >= _COVERING_FROM:
@@ -278,7 +174,7 @@ def _seconds(permuted: Permuted, extents: Ints, device: DeviceInfo) -> float:
             instructions += elements * _FOR_ELEMENT * (word > item)
     threads = _THREADS[words > 2 * _MANY * _THREADS[0]]
     if item < _WORD:
-        counted = sum(n < m.extent for m, n in zip(permuted.modes, extents, strict=True))
+        counted = sum(n < m.extent for m, n in zip(copy.modes, extents, strict=True))
         instructions += threads * (_FOR_BOX + _FOR_MODE * counted)
     each = words / threads
     resident = resident_blocks(threads, elements * item, 2 * each, device)
@@ -340,7 +236,7 @@ def _with_threads(side: BoxSide, box: Ints, item: int, threads: int) -> BoxSide:
     return replace(side, lanes=lanes, rows=along)
 
 
-def laid_out(config: RearrangeConfig) -> RearrangeConfig:
+def _laid_out(config: RearrangeConfig) -> RearrangeConfig:
     """The configuration with a layout in shared memory of few conflicts: slow to find."""
     strides = _shared_strides(config.box, config.item, config.source, config.target)
     return replace(config, held=strides)
@@ -417,8 +313,8 @@ def _shared_strides(box: Ints, item: int, source: BoxSide,
     return min(sorted(found), key=cost)
 
 
-def _raster(permuted: Permuted, extents: Sequence[int]) -> list[int]:
+def _raster(copy: Copy, extents: Sequence[int]) -> list[int]:
     """The modes that boxes are counted along: those that continue target runs first."""
-    outer = [q for q in permuted.orders[1] if extents[q] < permuted.modes[q].extent]
-    first = [next((q for q in order if q in outer), None) for order in reversed(permuted.orders)]
+    outer = [q for q in copy.orders[1] if extents[q] < copy.modes[q].extent]
+    first = [next((q for q in order if q in outer), None) for order in reversed(copy.orders)]
     return sorted(outer, key=lambda q: (first.index(q) if q in first else len(first), q))
