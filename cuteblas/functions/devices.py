@@ -20,7 +20,7 @@ from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
 from .expressions import Expression, Term, stand_in
-from .gemm import new_matrices
+from .gemm import new_matrices, problem_of
 from .gufunc import resolve_product
 
 if TYPE_CHECKING:
@@ -242,7 +242,6 @@ def _cost(settled: Expression, call: Tiled, precision: str, device: DeviceInfo) 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     from ..engines.tuning import plan_for
     from ..planning.floors import floor_of
-    from .staging import problem_of
 
     problem = problem_of(first, second, Algorithm(precision))
     plan = plan_for(problem, device)

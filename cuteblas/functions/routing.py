@@ -350,8 +350,7 @@ def _computed(settled: Expression, algorithm: Algorithm, run: Execution, arrays:
               out: Any) -> Any:
     """The result by kernels; ``out`` if there is one."""
     if type(settled) is Product:
-        from .gemm import GemmArguments
-        from .staging import run_product
+        from .gemm import GemmArguments, run_product
 
         a, b = arrays
         return run_product(run, settled, GemmArguments(a, b, out=out, algorithm=algorithm))[0]

@@ -21,9 +21,16 @@ from ..engines.settings import workspace_limit
 from ..engines.streamed import Operand, Tiled, operands_of_product, stream_tiles
 from .algorithms import Algorithm
 from .expressions import Expression
-from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
+from .gemm import (
+    TILES,
+    GemmArguments,
+    Result,
+    gemm,
+    multiply_tile,
+    new_matrices,
+    scalar_kind,
+)
 from .gufunc import Product
-from .staging import TILES, multiply_tile
 
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 
