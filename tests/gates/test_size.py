@@ -19,7 +19,7 @@ BUDGETS = {                             # tokens
     "emulator": 4880, "engines": 44880, "functions": 59050, "kernels": 66430, "layout": 33080,
     "planning": 76150, "runtime": 14370, "tutorial": 4750,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 272, 7, 655
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 272, 7, 654
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 2, "functions": 3, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
