@@ -22,7 +22,6 @@ from ..planning.problem import (
 )
 from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
-from .subscripts import whole_path
 
 # A sum over an index that one operand has alone is part of the product, as in NumPy, unless there
 # are more products than this and than so many times the elements: then it comes first.
@@ -56,21 +55,18 @@ def evaluate(expression: Expression, algorithm: Algorithm, run: Execution, array
         refuse_variant(algorithm.variant, "nothing is multiplied")
     evaluation = _Evaluation(run, expression.extents, expression.dtype, algorithm, len(arrays) == 2)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
-    kept, path = frozenset("".join(expression.axes)), expression.path
-    if empty := [c for term in expression.terms for axis in term.axes for c in axis
-                 if not expression.extents[c] and c not in kept]:
-        factors, path = evaluation.empty(empty[0]), ()          # whatever it is multiplied by
-
-    def product(pair: Sequence[_Factor], others: Sequence[_Factor]) -> _Factor:
-        return evaluation.intermediate(pair, kept.union(*(x.strides for x in others)))
-
-    for positions in whole_path(path, len(factors)):
+    if empty := [c for c, extent in expression.extents.items()
+                 if not extent and c not in "".join(expression.axes)]:
+        # whatever it is multiplied by
+        return evaluation.written(expression, evaluation.empty(empty[0]), out)
+    for positions, _indices, kept in expression.steps():
         chosen = [factors[i] for i in positions]
         factors = [factor for i, factor in enumerate(factors) if i not in positions]
         while len(chosen) > 2:
             first, second, *rest = chosen
-            chosen = [*rest, product((first, second), (*factors, *rest))]
-        factors = [*factors, product(chosen, factors)] if factors else chosen
+            later = kept.union(*(x.strides for x in rest))
+            chosen = [*rest, evaluation.intermediate((first, second), later)]
+        factors = [*factors, evaluation.intermediate(chosen, kept)] if factors else chosen
     return evaluation.written(expression, factors, out)
 
 

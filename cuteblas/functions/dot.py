@@ -408,11 +408,12 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
 def _axes_by_blas(axes_of: Func, name: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None,
                   **arguments: Any) -> Any:
     """The sum over pairs of axes as a product of two matrices."""
+    if not (a.ndim and b.ndim) or a.size * b.size < least_products(a, b) * min(b.shape):
+        return None
     axes_a, axes_b = axes_of(a, b, **arguments) or ((), ())
     summed = [a.shape[i] for i in axes_a]
     k = prod(summed)
-    if not k or a.size * b.size < k * least_products(a, b) \
-            or summed != [b.shape[i] for i in axes_b]:
+    if not k or summed != [b.shape[i] for i in axes_b]:
         return None
     rows, columns = ([i for i in range(x.ndim) if i not in axes]
                      for x, axes in ((a, axes_a), (b, axes_b)))

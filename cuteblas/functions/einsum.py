@@ -276,7 +276,8 @@ def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None,
              **arguments: Any) -> Any:
     """``einsum`` of NumPy arrays in pairs by BLAS, by the plain loop, or by ``numpy.einsum``."""
-    arrays = [np.asarray(x) if _is_converted(x, optimize) else x for x in given]
+    arrays = [x if type(x) is np.ndarray or not _is_converted(x, optimize) else np.asarray(x)
+              for x in given]
     if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]

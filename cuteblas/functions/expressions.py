@@ -55,14 +55,22 @@ class Expression:
 
     @property
     def products(self) -> int:
-        terms, result = [{*"".join(term.axes)} for term in self.terms], {*"".join(self.axes)}
-        total = 0
-        for step in self.path or [tuple(range(len(terms)))]:
-            chosen = set[str]().union(*(terms[i] for i in step))
-            total += prod(self.extents[c] for c in chosen)
-            terms = [term for i, term in enumerate(terms) if i not in step]
-            terms.append(chosen & result.union(*terms))
-        return total
+        return sum(prod(self.extents[c] for c in indices)
+                   for _positions, indices, _kept in self.steps())
+
+    def steps(self) -> list[tuple[Ints, set[str], set[str]]]:
+        """Products along the path, and of pairs after it until one tensor is left: the positions of
+        factors among those left, their indices, and those of the product."""
+        left, result = [{*"".join(term.axes)} for term in self.terms], {*"".join(self.axes)}
+        path = [tuple(sorted(positions)) for positions in self.path]
+        pairs = len(left) - 1 - sum(len(positions) - 1 for positions in path)
+        steps = []
+        for positions in [*path, *[(0, 1)] * pairs] or [(0,)]:
+            indices = set[str]().union(*(left[i] for i in positions))
+            left = [term for i, term in enumerate(left) if i not in positions]
+            left.append(indices & result.union(*left))
+            steps.append((positions, indices, left[-1]))
+        return steps
 
 
 def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int],

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -196,10 +195,15 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
     """
     if (precision is None or precision in NATIVE) and type(arrays) in (list, tuple) \
             and _all_stay(arrays, out):
-        result = _multiplied_on_host(arrays, out)
-        if result is None:
-            result = np.linalg.multi_dot(arrays, out=out)       # type: ignore[arg-type]
-            _by_numpy()
+        plain: Any = arrays
+        for x in plain if out is None else ():
+            if x.size > SMALL and x.dtype.char in WITHOUT_BLAS:
+                chain = _chain(plain, [x.ndim for x in plain])
+                if chain is not None and chain.products >= least_products(*plain):
+                    return chain.multiplied(partial(answer, _CHAIN))
+                break
+        result = np.linalg.multi_dot(plain, out=out)
+        _by_numpy()
         return result
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
     operands, count = list[Any](arrays), len(arrays)
@@ -215,22 +219,22 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
         return delegate(call, without_kernels(call, resolved, strange))
     if count == 2:
         return answer(_CHAIN, operands[0], operands[1], out, precision)
-    ranks = [len(x.shape) for x in resolved.memories]
-    if count < 2 or not _are_chain(ranks):
+    chain = _chain(resolved.arrays, [len(x.shape) for x in resolved.memories])
+    if chain is None:
         return np.linalg.multi_dot([stand_in(x) for x in resolved.memories])
-    matrices = _matrices(resolved.arrays)
-    products, tree = _cheapest([x.shape for x in matrices])
     # in the order in which they are made, before any is made
-    _multiplied(tree, _resolved, [*map(resolved.engine.memory, matrices)], resolved.out_memory)
-    multiplied = partial(_multiplied, tree, partial(answer, _CHAIN, precision=precision))
-    if resolved.engine.moves:
-        shape = matrices[0].shape[0], matrices[-1].shape[1]
-        work = work_of(products, np.result_type(*matrices), matrices, out, shape)
-        result = offload(function, work, lambda _run, there, out: multiplied(there, out), matrices,
-                         out, partial(multiplied, matrices, out))
-    else:
-        result = multiplied(matrices, resolved.out)
-    return _of_ranks(result, ranks)
+    memories = [*map(resolved.engine.memory, chain.matrices)]
+    _multiplied(chain.tree, _resolved, memories, resolved.out_memory)
+    multiply = partial(answer, _CHAIN, precision=precision)
+    if not resolved.engine.moves:
+        return chain.multiplied(multiply, resolved.out)
+    shape = memories[0].shape[0], memories[-1].shape[1]
+    work = work_of(chain.products, np.result_type(*chain.matrices), chain.matrices, out, shape)
+    result = offload(function, work,
+                     lambda _run, there, out: _multiplied(chain.tree, multiply, there, out),
+                     chain.matrices, out,
+                     partial(_multiplied, chain.tree, multiply, chain.matrices, out))
+    return chain.of_ranks(result)
 
 
 _by_numpy = tally("linalg.multi_dot", "calls", "numpy").tick
@@ -250,38 +254,32 @@ def _multiplied(tree: _Tree, multiply: Callable[..., Any], matrices: Sequence[An
     return multiply(*(_multiplied(chain, multiply, matrices) for chain in tree), out)
 
 
-def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
-    """A chain's product without the axes that vectors at its ends lack."""
-    if ranks[0] == ranks[-1] == 1:
-        return result[0, 0]
-    return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
+class _Chain(NamedTuple):
+    """Matrices, ``products`` of elements in the cheapest order, and whether the ends are vectors."""
+
+    matrices: Sequence[Any]
+    products: int
+    tree: _Tree
+    vectors: tuple[bool, bool]
+
+    def multiplied(self, multiply: Callable[..., Any], out: Any = None) -> Any:
+        return self.of_ranks(_multiplied(self.tree, multiply, self.matrices, out))
+
+    def of_ranks(self, result: Any) -> Any:
+        """A product without the axes that vectors lack."""
+        if all(self.vectors):
+            return result[0, 0]
+        return result.ravel() if any(self.vectors) else result
 
 
-def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
-    """A chain's product for types without NumPy's BLAS; ``None`` for small ones."""
-    for x in arrays:
-        if x.size > SMALL and x.dtype.char in WITHOUT_BLAS:
-            break
-    else:
+def _chain(arrays: Sequence[Any], ranks: Sequence[int]) -> _Chain | None:
+    if len(ranks) < 2 or not {ranks[0], ranks[-1]} <= {1, 2} or not {*ranks[1:-1]} <= {2}:
         return None
-    ranks = [x.ndim for x in arrays]
-    if len(ranks) < 2 or out is not None or not _are_chain(ranks):
-        return None
-    matrices = _matrices(arrays)
-    products, tree = _cheapest([x.shape for x in matrices])
-    if products < least_products(*arrays) or any(x.shape[1] != y.shape[0] for x, y in pairwise(matrices)):
-        return None
-    return _of_ranks(_multiplied(tree, partial(answer, _CHAIN), matrices), ranks)
-
-
-def _are_chain(ranks: Sequence[int]) -> bool:
-    return 1 <= ranks[0] <= 2 and 1 <= ranks[-1] <= 2 and set(ranks[1:-1]) <= {2}
-
-
-def _matrices(arrays: Sequence[Any]) -> list[Any]:
     first, *between, last = arrays
-    return [first[None, :] if first.ndim == 1 else first, *between,
-            last[:, None] if last.ndim == 1 else last]
+    vectors = ranks[0] == 1, ranks[-1] == 1
+    matrices = [first[None, :] if vectors[0] else first, *between,
+                last[:, None] if vectors[1] else last]
+    return _Chain(matrices, *_cheapest([x.shape for x in matrices]), vectors)
 
 
 def _cheapest(shapes: Sequence[Ints]) -> tuple[int, _Tree]:
@@ -344,9 +342,12 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     """
     function, algorithm = "linalg.matrix_power", checked_algorithm(precision)
     if (precision is None or precision in NATIVE) and type(a) is np.ndarray and stays(a):
-        if (result := _powered_on_host(a, n)) is None:
-            result = np.linalg.matrix_power(a, n)
-            _powers_by_numpy()
+        if a.dtype.char in WITHOUT_BLAS and type(n) is int and n > 1 < a.ndim \
+                and a.shape[-1] == a.shape[-2] and a.size * a.shape[-1] >= LEAST:
+            _powers_of_matmul()
+            return _powered(a, n, any_matmul)
+        result = np.linalg.matrix_power(a, n)
+        _powers_by_numpy()
         return result
     again = partial(matrix_power, precision=precision)
     call = NumpyCall(function, np.linalg.matrix_power, (a,), None, {"n": n}, algorithm, again=again)
@@ -381,15 +382,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
 
 
 _powers_by_numpy = tally("linalg.matrix_power", "calls", "numpy").tick
-
-
-def _powered_on_host(a: Any, n: Any) -> Any:
-    """A power for types without NumPy's BLAS; ``None`` for small ones."""
-    if a.dtype.char not in WITHOUT_BLAS or type(n) is not int or n < 2 or a.ndim < 2 or a.shape[-1] != a.shape[-2] \
-            or a.size * a.shape[-1] < LEAST:
-        return None
-    tally("linalg.matrix_power", "calls", "matmul").tick()
-    return _powered(a, n, any_matmul)
+_powers_of_matmul = tally("linalg.matrix_power", "calls", "matmul").tick
 
 
 def _powered(x: Any, n: int, multiply: Callable[[Any, Any], Any]) -> Any:

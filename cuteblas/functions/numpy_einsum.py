@@ -15,7 +15,6 @@ from ..engines.dispatch import Func
 from ..engines.exact import WITHOUT_BLAS, product_of
 from ..engines.memory import Ints, Memory, shadow, without_imaginary_part
 from .expressions import Expression
-from .subscripts import whole_path
 
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
 # of elements by NumPy's loop over one to four operands.
@@ -56,10 +55,9 @@ def program(settled: Expression, operands: Sequence[Memory],
                if any(c in term for term in terms)}
     left, steps = [*terms], list[tuple[Ints, _Step]]()
     # along an index without elements nothing is multiplied
-    for positions in whole_path(settled.path, len(terms)) if all(extents.values()) else ():
+    for positions, _indices, later in settled.steps() if all(extents.values()) else ():
         chosen = [left[i] for i in positions]
         left = [term for i, term in enumerate(left) if i not in positions]
-        later = {*strides}.union(*left)
         kept = dict.fromkeys(c for term in chosen for c in term if c in later) if left \
             else sorted(strides, key=lambda c: -abs(strides[c]))            # as they are in memory
         step = _step(chosen, "".join(kept), extents, wide)

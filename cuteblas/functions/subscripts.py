@@ -192,13 +192,6 @@ def optimal_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) 
     return path
 
 
-def whole_path(path: Sequence[Ints], count: int) -> Path:
-    """A path, and pairs after it until one tensor is left."""
-    steps = [tuple(sorted(step)) for step in path]
-    count -= sum(len(step) - 1 for step in steps)
-    return steps + [(0, 1)] * (count - 1) if steps or count > 1 else [(0,)]
-
-
 def greedy_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:
     """The order that always shrinks memory most; terms without a common index come last."""
     # The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those

@@ -16,10 +16,10 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3700, "array": 21120, "blas": 16980, "cli": 21570, "codegen": 30460, "dask": 7070,
-    "emulator": 4880, "engines": 44880, "functions": 59050, "kernels": 66430, "layout": 33080,
+    "emulator": 4880, "engines": 44890, "functions": 59010, "kernels": 66430, "layout": 33080,
     "planning": 76150, "runtime": 14370, "tutorial": 4750,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 272, 7, 654
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 272, 7, 653
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 2, "functions": 3, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results
