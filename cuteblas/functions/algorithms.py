@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .signatures import PRECISIONS, Precision
 
-NATIVE = frozenset(("auto", "ieee"))
+NATIVE = "auto", "ieee"
 """Those that every product has; the others are refused for some types and shapes."""
 
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"

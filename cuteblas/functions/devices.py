@@ -20,8 +20,8 @@ from ..engines.memory import Ints, Memory, array_at, contiguous_strides, new_mem
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
 from .expressions import Expression, Term, stand_in
-from .gemm import new_matrices
-from .gufunc import Product, resolve_product
+from .gemm import new_matrices, problem_of
+from .gufunc import resolve_product
 
 if TYPE_CHECKING:
     from ..engines.keeping import Keeper
@@ -84,22 +84,16 @@ def settle_product(first: Memory, second: Memory, target: Memory | None) -> Expr
 def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any,
                    precision: str) -> np.ndarray:
     """``matmul`` of NumPy arrays; each device moves rows, columns or matrices by its own link."""
-    def tiled(product: Product, *arrays: np.ndarray) -> Tiled | None:
-        from .tiles import tiled_product
-
-        return tiled_product(function, *product.matrices(*arrays), precision) \
-            if all(product.extents.values()) else None
-
-    return _of_host(function, resolve_product, np.matmul, tiled, (x1, x2, out),
-                    as_devices(function, devices))
+    return _of_host(function, resolve_product, np.matmul, (x1, x2, out),
+                    as_devices(function, devices), precision)
 
 
 def _of_host(function: str, settle: Callable[..., Expression], by_numpy: Func,
-             tiled: Callable[..., Tiled | None], arrays: tuple[Any, Any, Any],
-             ordinals: Sequence[int]) -> Any:
+             arrays: tuple[Any, Any, Any], ordinals: Sequence[int], precision: str) -> Any:
     """A call on NumPy arrays in parts of the result, one for each device that is worth it."""
     from ..engines.emulator import HOST_CUDA
     from ..engines.placement import work_of
+    from .tiles import tiled
 
     a, b, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]
     settled = settle(*(x if x is None else HOST_CUDA.memory(x) for x in (a, b, out)))
@@ -107,7 +101,7 @@ def _of_host(function: str, settle: Callable[..., Expression], by_numpy: Func,
     if out is None or (out.dtype, out.shape) != (settled.dtype, settled.shape) or any(
             np.may_share_memory(out, x) for x in (a, b)):
         whole = empty_array(settled.shape, settled.dtype, settled.strides if out is None else None)
-    call = tiled(settled, a, b, whole)
+    call = tiled(function, settled, (a, b, whole), Algorithm(precision))
     if call is None:
         np.copyto(whole, by_numpy(a, b), casting="unsafe")
     else:
@@ -253,7 +247,6 @@ def _cost(settled: Expression, call: Tiled, precision: str, device: DeviceInfo) 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     from ..engines.tuning import plan_for
     from ..planning.floors import floor_of
-    from .staging import problem_of
 
     problem = problem_of(first, second, Algorithm(precision))
     plan = plan_for(problem, device)
@@ -337,13 +330,7 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
 
     if not on_host_alone(*arrays):
         return _of_shards(function, settled_for, arrays, ordinals, precision)
-
-    def tiled(settled: Expression, *arrays: np.ndarray) -> Tiled | None:
-        from .tiles import tiled_contraction
-
-        return tiled_contraction(function, settled, arrays, Algorithm(precision))
-
-    return _of_host(function, settled_for, call, tiled, arrays, ordinals)
+    return _of_host(function, settled_for, call, arrays, ordinals, precision)
 
 
 def _of_shards(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],

@@ -281,8 +281,7 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
                        element: str | None = None) -> Explanation:
     """The explanation of a product of operands that need not exist; ``element`` is a type of the
     same size that NumPy lacks."""
-    from .gemm import GemmArguments
-    from .staging import arrays_at, run_product
+    from .gemm import GemmArguments, arrays_at, run_product
 
     product = resolve_product(x1, x2, out, **arguments)
     call = f"{'blas.gemm' if element else 'matmul'}: {_described(x1, x2, out or product, element)}"
@@ -375,7 +374,7 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
                     order: str = "C", variant: str | None = None,
                     element: str | None = None) -> Explanation:
     """The explanation of a copy of an array that need not exist; ``element`` as for products."""
-    from .staging import arrays_at
+    from .gemm import arrays_at
 
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}"
                                                                  if out is None else "into out")

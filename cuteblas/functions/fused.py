@@ -20,11 +20,10 @@ from .algorithms import NATIVE, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
-from .gemm import GemmArguments, refuse_shared_outputs
+from .gemm import GemmArguments, refuse_shared_outputs, run_product
 from .gufunc import Product, let_numpy_refuse, resolve_product, single_out
 from .host_gemm import multiply
 from .routing import UFUNC, NumpyCall, Resolved, reason_of, settle_call
-from .staging import run_product
 
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 

@@ -117,8 +117,9 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
                     result = _like_before(x1, x2, out, where)
         elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
-        elif precision is None and (replay := replays[kind]) is not None:
-            result = replay(HEAD, (x1, x2), out)
+        elif (replay := replays[kind]) is not None:
+            result = replay(HEAD if precision is None else ("matmul", precision, None), (x1, x2),
+                            out)
         if result is not None:
             return result
     if devices is not None:
@@ -167,8 +168,8 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
                                               or not out.flags.writeable)) or stays(x1, x2):
         return None
     operands = x1, x2
-    result = offloaded(NumpyCall("matmul", np.matmul, operands, out, again=matmul), *found, operands,
-                       out)
+    call = NumpyCall("matmul", np.matmul, operands, out, again=matmul)
+    result = offloaded(call, *found, operands, out)
     return result[()] if out is None and found[0].shape == () else result
 
 

@@ -30,7 +30,7 @@ from .algorithms import (
     refuse_variant,
 )
 from .expressions import Expression, stand_in
-from .gufunc import UFUNCS, Product
+from .gufunc import UFUNCS, Product, resolve_product
 
 if TYPE_CHECKING:
     from ..engines.dispatch import Engine
@@ -350,8 +350,7 @@ def _computed(settled: Expression, algorithm: Algorithm, run: Execution, arrays:
               out: Any) -> Any:
     """The result by kernels; ``out`` if there is one."""
     if type(settled) is Product:
-        from .gemm import GemmArguments
-        from .staging import run_product
+        from .gemm import GemmArguments, run_product
 
         a, b = arrays
         return run_product(run, settled, GemmArguments(a, b, out=out, algorithm=algorithm))[0]
@@ -367,18 +366,20 @@ def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]
               out: np.ndarray | None) -> Any:
     """The result on the GPU in tiles, that of a large ``matmul`` on all of ``CUTEBLAS_DEVICES``;
     ``None`` if there are no tiles."""
-    from .tiles import contraction_in_tiles, product_in_tiles
+    from .tiles import in_tiles
 
-    (x1, x2), function, precision = arrays, call.function, call.algorithm.precision
-    if type(settled) is Product:
-        if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
-            from .devices import matmul_of_host
+    x1, x2 = arrays
+    if type(settled) is Product and x1.nbytes + x2.nbytes >= _SEVERAL_BYTES \
+            and (devices := devices_of_environment()) is not None:
+        from .devices import matmul_of_host
 
-            return matmul_of_host(function, x1, x2, out, devices, precision)
-        return product_in_tiles(function, x1, x2, out, precision, settled)
+        return matmul_of_host(call.function, x1, x2, out, devices, call.algorithm.precision)
     if call.numpys is np.dot and x1.ndim == x2.ndim == 2:
-        return product_in_tiles(function, x1, x2, out, precision)
-    return contraction_in_tiles(function, settled, x1, x2, out, call.algorithm)
+        from ..engines.emulator import HOST_CUDA
+
+        memory = HOST_CUDA.memory
+        settled = resolve_product(memory(x1), memory(x2), None if out is None else memory(out))
+    return in_tiles(call.function, settled, arrays, out, call.algorithm)
 
 
 def key_of(arguments: ByName, *rest: Hashable) -> Hashable:

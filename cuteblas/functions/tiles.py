@@ -13,7 +13,6 @@ from .._dtypes import accumulator_of
 from ..engines.counters import tally
 from ..engines.cuda import CUDA
 from ..engines.dispatch import replays
-from ..engines.emulator import HOST_CUDA
 from ..engines.execution import Execution
 from ..engines.host_cuda import current_ring, straight
 from ..engines.host_memory import empty_array
@@ -22,9 +21,16 @@ from ..engines.settings import workspace_limit
 from ..engines.streamed import Operand, Tiled, operands_of_product, stream_tiles
 from .algorithms import Algorithm
 from .expressions import Expression
-from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
-from .gufunc import Product, resolve_product
-from .staging import TILES, multiply_tile
+from .gemm import (
+    TILES,
+    GemmArguments,
+    Result,
+    gemm,
+    multiply_tile,
+    new_matrices,
+    scalar_kind,
+)
+from .gufunc import Product
 
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 
@@ -85,59 +91,46 @@ def tiled_gemm(function: str, given: GemmArguments,
                  by or (lambda there, out: multiply(there, out=out)), add if divides else None)
 
 
-def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
-                     precision: str,
-                     product: Product | None = None) -> np.ndarray | None:
-    """Multiply NumPy arrays in tiles; ``None`` if ``out`` overlaps an operand, nothing is
-    multiplied, or memory is too small."""
-    if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
+def in_tiles(function: str, settled: Expression, arrays: Sequence[np.ndarray],
+             out: np.ndarray | None, algorithm: Algorithm) -> np.ndarray | None:
+    """Multiply or contract two NumPy arrays in tiles; ``None`` if ``out`` overlaps an operand, or
+    if there are no tiles or no memory for them."""
+    x1, x2 = arrays
+    if out is not None and any(np.may_share_memory(out, x) for x in arrays):
         return None
-    if product is None:
-        target = None if out is None else HOST_CUDA.memory(out)
-        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), target)
-    result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
-    if not (product.extents["k"] and result.size):
-        return None
-    a, b, c = product.matrices(x1, x2, result)
-    if a.ndim == b.ndim == c.ndim == 2 and x1 is not x2 and product.dtype is x1.dtype is x2.dtype is result.dtype \
-            and sum(x.nbytes for x in (x1, x2) if not expected([x]) or x.nbytes < 16 * result.nbytes) + result.nbytes \
-            <= _STRAIGHT_BYTES \
-            and workspace_limit() is None and all(x.flags.forc for x in (a, b, c)) and not np.may_share_memory(x1, x2):
+    result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
+    matrices = settled.matrices(x1, x2, result) if type(settled) is Product else ()
+    moved = [result, *(x for x in arrays if not expected([x]) or x.nbytes < 16 * result.nbytes)]
+    if matrices and all(settled.extents.values()) and all(x.ndim == 2 and x.flags.forc for x in matrices) \
+            and settled.dtype is x1.dtype is x2.dtype is result.dtype and workspace_limit() is None \
+            and sum(x.nbytes for x in moved) <= _STRAIGHT_BYTES and not np.may_share_memory(x1, x2):
+        precision = algorithm.precision
         try:
-            straight(a, b, c, partial(multiply_tile, precision=precision), (TILES, precision))
+            straight(*matrices, partial(multiply_tile, precision=precision), (TILES, precision))
         except CUDA.out_of_memory:
             return None
         tally(function, "calls", "in tiles").tick()
         tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
         return result
-    call = tiled_product(function, a, b, c, precision)
+    call = tiled(function, settled, (x1, x2, result), algorithm)
     return result if call is not None and stream_tiles(call) else None
 
 
-def tiled_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray,
-                  precision: str) -> Tiled | None:
-    """A product of stacks of matrices in tiles; ``None`` if ``c`` has fewer axes."""
+def tiled(function: str, settled: Expression, arrays: Sequence[np.ndarray],
+          algorithm: Algorithm) -> Tiled | None:
+    """A product or a contraction of two arrays into a third one, in tiles; ``None`` if there are
+    none."""
+    if not all(settled.extents.values()):
+        return None
+    if type(settled) is not Product:
+        call = contraction_by_tiles(function, settled, arrays, algorithm)
+        return None if {*call.result.axes} == {None} else call
+    a, b, c = settled.matrices(*arrays)
     if max(a.ndim, b.ndim) > c.ndim:                        # of extent 1
         return None
-    return tiled_gemm(function, GemmArguments(a, b, out=c, algorithm=Algorithm(precision)),
-                      lambda there, out: multiply_tile(there[0], there[1], out, precision))
-
-
-def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray,
-                         out: np.ndarray | None, algorithm: Algorithm) -> np.ndarray | None:
-    """Contract two NumPy arrays in tiles of indices of the result; ``None`` without tiles."""
-    if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
-        return None
-    result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
-    call = tiled_contraction(function, settled, (x1, x2, result), algorithm)
-    return result if call is not None and stream_tiles(call) else None
-
-
-def tiled_contraction(function: str, settled: Expression, arrays: Sequence[np.ndarray],
-                      algorithm: Algorithm) -> Tiled | None:
-    """A contraction of two arrays into a third one, in tiles; ``None`` if there are none."""
-    call = contraction_by_tiles(function, settled, arrays, algorithm)
-    return call if all(settled.extents.values()) and {*call.result.axes} != {None} else None
+    return tiled_gemm(function, GemmArguments(a, b, out=c, algorithm=algorithm),
+                      lambda there, out: multiply_tile(there[0], there[1], out,
+                                                       algorithm.precision))
 
 
 def contraction_by_tiles(function: str, settled: Expression, arrays: Sequence[Any],

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..engines.replay.recording import listening
 from .explain import device_for
-from .gemm import new_matrices
+from .gemm import new_matrices, problem_of
 from .signatures import Card, Precision
 
 if TYPE_CHECKING:
@@ -266,7 +266,6 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
         return Recording.load(calls).problems
     from ..engines.problems import has_kernels
     from .algorithms import checked_algorithm
-    from .staging import problem_of
 
     if len(order) != 2 or set(order) - {"C", "F"}:
         raise ValueError(
