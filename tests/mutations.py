@@ -264,7 +264,7 @@ MUTATIONS = [
             "kernels/test_epilogue.py::test_every_family_fuses"
         ),
         (
-            "functions/epilogues/resolution.py",
+            "functions/epilogues/traces.py",
             "if isinstance(x, np.ndarray) and not x.flags.writeable:",
             "if isinstance(x, np.ndarray) and not x.flags.owndata:",
             "functions/test_epilogues.py"
@@ -276,7 +276,7 @@ MUTATIONS = [
             "functions/test_epilogues.py"
         ),
         (
-            "functions/epilogues/resolution.py",
+            "functions/epilogues/traces.py",
             "rows if axis == -1 else columns)",
             "rows if axis == -2 else columns)",
             "functions/test_epilogues.py"

@@ -25,7 +25,7 @@ from ..engines.dispatch import Func, kind_of
 from ..engines.problems import has_kernels
 from ..engines.replay.cupy import replay
 from ..functions.dot import dot, tensordot
-from ..functions.matmul import matmul
+from ..functions.matmul import HEAD, matmul
 from ..functions.routing import replay_product
 from . import patches
 from .patches import Patch
@@ -37,7 +37,6 @@ _LESS_ACCURATE = frozenset({3, 6, 7})       # FP16, BF16, TF32
 _WITH_COMPUTE_TYPES = "efdFD"
 _READ_BY_CUPY = "__cuda_array_interface__", "__cupy_get_ndarray__"
 _ROWS, _INNER, _COLUMNS = 5, 7, 3           # of the products of the self-test
-_HEAD = "matmul", None
 _DEFAULTS = ("casting", "same_kind"), ("order", "K")
 
 
@@ -99,7 +98,7 @@ _checking = surviving(Lock())
 def _matmul_operator(self: Any, other: Any) -> Any:
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _OPERATOR.original(self, other)
-    result = replay(_HEAD, (self, other), None) if type(self) is cupy.ndarray else None
+    result = replay(HEAD, (self, other), None) if type(self) is cupy.ndarray else None
     if result is None:
         return _long_way(_OPERATOR, (self, other), lambda: _matmul(self, other, None))
     if SWITCH.watch is not None:
@@ -113,7 +112,7 @@ def _matmul_function(a: Any, b: Any, out: Any = None, axes: Any = None, axis: An
     if (axes is None and axis is None and not keepdims and casting == "same_kind" and dtype is None
         and signature is None and order == "K" and type(a) is cupy.ndarray
         and (SWITCH.everywhere or SWITCH.asked())):
-        result = replay(_HEAD, (a, b), out)
+        result = replay(HEAD, (a, b), out)
         if result is not None:
             if SWITCH.watch is not None:
                 SWITCH.watch(_FUNCTION, (a, b, out, axes, axis, keepdims, casting, dtype, signature,
@@ -153,7 +152,7 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     ):
         if self.ndim and 0 < b.ndim < 3:
             # with a vector or a matrix on the right, both products are the same
-            product, result = _matmul, replay(_HEAD, (self, b), out)
+            product, result = _matmul, replay(HEAD, (self, b), out)
         else:
             result = replay_product("dot", (self, b), out)[1]
     if result is None:
@@ -178,7 +177,7 @@ def _tensordot_core(a: Any, b: Any, out: Any, *sizes: Any) -> Any:
     if type(a) is type(b) is cupy.ndarray:
         if matrices := summed == 1 and a.ndim < 3 and b.ndim < 3:
             turned = a.T
-            result = replay(_HEAD, (turned, b), None)
+            result = replay(HEAD, (turned, b), None)
         else:
             result = replay_product("tensordot", (a, b), arguments={"axes": axes})[1]
     if result is None:

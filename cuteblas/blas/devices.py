@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,10 @@ from ..functions.devices import (
     put,
     shares_memory,
     spread_product,
+    stand_in_of,
 )
 from ..functions.gemm import gemm, refuse_self_overlap
+from ..functions.gufunc import resolve_product
 from .arguments import Call, Request, Transposition, read
 from .libraries import HOST, Gathered, Place
 from .types import Types, dtype_named
@@ -39,8 +43,9 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         refuse_self_overlap(function, written or "", engine_of(x).memory(x))
     if of_host:
         return _of_host(call, ordinals)
+    settled = resolve_product(stand_in_of(a, None), stand_in_of(b, None))
     if written is None:
-        c = new_result(call.shape, dtype_named(call.types.output), a, b, "F")
+        c = new_result(settled, dtype_named(call.types.output), a, b, "F")
     elif shares_memory(c, (a, b)):
         raise ValueError(
             f"{function} writes {written} while it reads a and b, but they share memory"
@@ -50,19 +55,19 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
             raise ValueError(
                 f"{function} writes out while it reads c, but they share memory: pass the same array twice"
             )
-        put(function, given.c, c)
+        put(given.c, c)
 
-    def multiply(x: Any, y: Any, z: Any) -> None:
+    def multiply(there: Sequence[Any], into: Any) -> None:
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution
 
         gemm(Execution(f"{function}: tiles", CUDA),
-             given._replace(a=x, b=y, c=z if reads_c else None, out=z))
+             given._replace(a=there[0], b=there[1], c=into if reads_c else None, out=into))
 
     if given.alpha == 0:                            # A and B are not looked at, so they do not move
-        a, b = (ShardedArray([shard[part] for shard in x.shards], x.axis)
-                for x, part in ((a, np.s_[..., :0]), (b, np.s_[..., :0, :])))
-    spread_product(function, ordinals, a, b, c, given.algorithm.precision, multiply, reads_c)
+        settled = replace(settled, extents={**settled.extents, "k": 0})
+    spread_product(function, ordinals, settled, (a, b, c), given.algorithm.precision, multiply,
+                   reads_c)
     if written is not None:
         return call.answer
     return c if len(c.shards) > 1 else c.shards[0]
@@ -93,11 +98,9 @@ def _gathered(function: str, operands: ByName, needed: str) -> Gathered:
         if (of_host and not isinstance(x, np.ndarray)) or x is None:
             kind = None if x is None else f"a {type(x).__name__}"
             raise TypeError(f"{function} with devices= takes arrays, but {name} is {kind}")
-    return Gathered(held, HOST) if of_host else Gathered({name: as_sharded(x)
-                                                          for name, x in held.items()}, _SEVERAL)
-
-
-_SEVERAL = Place("cupy", 0)
+    if of_host:
+        return Gathered(held, HOST)
+    return Gathered({name: as_sharded(x) for name, x in held.items()}, Place("cupy", 0))
 
 
 def _seen(way: Transposition, x: Any) -> Any:

@@ -29,30 +29,28 @@ _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
-class Relabelled:
+class Relabelled(NamedTuple):
     """An array with another type of the same size, DLPack's ``code``, in its capsules."""
 
-    def __init__(self, owner: Any, code: int):
-        self._owner = owner
-        self._code = code
+    owner: Any
+    code: int
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._owner.__dlpack_device__()
+        return self.owner.__dlpack_device__()
 
     def __dlpack__(self, **arguments: Any) -> Any:
         try:
-            capsule = self._owner.__dlpack__(**arguments)
+            capsule = self.owner.__dlpack__(**arguments)
         except TypeError:               # a library of the time before versions
             arguments = {name: value for name, value in arguments.items() if name == "stream"
                          and value is not None}
-            capsule = self._owner.__dlpack__(**arguments)
+            capsule = self.owner.__dlpack__(**arguments)
         name = _name_of(capsule)
         if name not in _OFFSETS:
             raise BufferError(
                 f"a DLPack capsule has the name {name!r}, but it has to be dltensor or dltensor_versioned"
             )
-        code = ctypes.c_uint8.from_address(_pointer_of(capsule, name) + _OFFSETS[name])
-        code.value = self._code
+        ctypes.c_uint8.from_address(_pointer_of(capsule, name) + _OFFSETS[name]).value = self.code
         return capsule
 
 

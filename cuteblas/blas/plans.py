@@ -8,9 +8,8 @@ from typing import Any
 from ..engines.dispatch import own_call
 from ..engines.execution import Execution
 from ..engines.memory import Ints, Memory
-from ..engines.settings import current_backend
 from ..engines.tuning import plan_for
-from ..functions.explain import Explanation
+from ..functions.explain import Explanation, on_the_host
 from ..functions.gemm import finish, scalar_kind
 from ..functions.gemm import prepare as prepare_product
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
@@ -184,12 +183,8 @@ class GemmPlan:
         """The kernels that the product runs, and why they were chosen."""
         operands = [f"{name} {layout.dtype} {layout.shape}" for name, layout in self.layouts]
         call = f"gemm: {', '.join(operands)}, trans {self.trans_a}{self.trans_b} -> {self.result.dtype} {self.result.shape}"
-        if self.place.device is not None:
-            runs_on = f"{self.place}, {self.plan.device.name}"
-        elif current_backend() == "emulator":
-            runs_on = "the emulator, on this CPU"
-        else:
-            runs_on = f"NumPy; the plan below is what {self.plan.device.name} would run"
+        device = self.plan.device
+        runs_on = on_the_host(device) if self.place.device is None else f"{self.place}, {device.name}"
         return Explanation(call, runs_on, (), self.plan)
 
     def __str__(self) -> str:

@@ -38,16 +38,12 @@ _MOST = 2**48
 class _Numbered(Arguments):
     """The arguments of one call, by name and number, so that an error can give both."""
 
-    def __init__(self, function: str, values: dict[str, Any]):
-        super().__init__(function, values)
-        self._numbers = {name: i for i, name in enumerate(values, 1)}
-
     def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
         """An error like xerbla's: number, name and value of the argument, and what it must be."""
         value = self[name]
         shown = repr(value) if isinstance(value, (int, float, complex, str)) or value is None else f"a {type(value).__name__}"
         return kind(
-            f"{self.function}: argument {self._numbers[name]} ({name}) is {shown}, but {needed}"
+            f"{self.function}: argument {[*self].index(name) + 1} ({name}) is {shown}, but {needed}"
         )
 
     def number(self, name: str, least: int | None = None, why: str = "") -> int:

@@ -315,9 +315,9 @@ class Card:
                 xp.resize(
                     numbers,
                     sample.offset
-                    + item * (1 + sum((n - 1) * max(0, stride) for n, stride in modes)),
+                    + x.item * (1 + sum((n - 1) * max(0, stride) for n, stride in x.modes)),
                 )
-                for _role, item, modes in sample.problem.tensors
+                for x in sample.problem.tensors
             )
         except MemoryError:
             return {}

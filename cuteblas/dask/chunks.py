@@ -89,13 +89,11 @@ def _keep_pace() -> None:
     """Wait until few tasks are ahead of the GPU: others' chunks follow, and Dask times them."""
     import cupy
 
-    if not hasattr(_running, "events"):
-        _running.events = deque()
-    event = cupy.cuda.Event(disable_timing=True)
-    event.record()
-    _running.events.append(event)
-    if len(_running.events) > _AHEAD:
-        _running.events.popleft().synchronize()
+    events = vars(_running).setdefault("events", deque())
+    events.append(cupy.cuda.Event(disable_timing=True))
+    events[-1].record()
+    if len(events) > _AHEAD:
+        events.popleft().synchronize()
 
 
 def _settled(chunks: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 from contextlib import suppress
+from functools import cache
 from math import prod
 from secrets import token_bytes
 from selectors import EVENT_READ, BaseSelector, DefaultSelector
@@ -211,13 +212,9 @@ def _received(connection: socket.socket, count: int) -> bytearray:
     return found
 
 
-_made: list[Any] = []
-_making = surviving(Lock())
-forget_in_children(_made.clear)
-
-
+@cache                                  # called twice at once, both of two are in use
 def offers() -> Offers:
-    with _making:
-        if not _made:
-            _made.append(Offers(Memory()))
-    return _made[0]
+    return Offers(Memory())
+
+
+forget_in_children(offers.cache_clear)

@@ -31,7 +31,7 @@ from ..engines.dispatch import kind_of
 from ..engines.memory import Memory
 from ..engines.settings import BACKENDS
 from ..functions.algorithms import checked_precision
-from ..functions.dot import settle_tensordot
+from ..functions.expressions import settle_tensordot
 from ..functions.gufunc import resolve_product
 from ..functions.routing import route_of
 from .chunks import Term, add, mirrored

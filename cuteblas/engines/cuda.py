@@ -183,9 +183,6 @@ class Cuda:
         """A view from the first element of ``x``, with strides in bytes."""
         return cupy.ndarray(shape, x.dtype, x.data, strides)
 
-    def shifted(self, x: Any, nbytes: int) -> Any:
-        return cupy.ndarray((1,), x.dtype, x.data + nbytes)
-
     def number(self, value: np.ndarray) -> Any:
         """A new 0-d array, filled on the current device: nothing is copied from the host."""
         return cupy.full((), value[()], value.dtype)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import gcd
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,18 +20,11 @@ if TYPE_CHECKING:
     # with the language of kernels, which few calls need
     from ..codegen.epilogue import EpilogueGraph, Node
 
-__all__ = ["Part", "cast_by_kernels", "cast_of", "elementwise_parts", "flushed_by_a_cast",
+__all__ = ["cast_by_kernels", "cast_of", "elementwise_parts", "flushed_by_a_cast",
            "flushed_by_a_product", "product_of", "roles", "scaled_of"]
 
 _ROW = 256      # elements, into which a long mode is divided where tiles would have too few columns
 _FEW = 32       # of them leave most of a tile idle
-
-
-class Part(NamedTuple):
-    """A problem of a part of the elements: rows of a mode, or what is left of it."""
-
-    problem: GemmProblem
-    shifts: tuple[int, ...]  # in bytes, from where each array begins: the result, then the operands
 
 
 def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
@@ -87,7 +79,7 @@ def _in(target: str, node: Node) -> Node:
 
 
 def elementwise_parts(graph: EpilogueGraph, out: Memory,
-                      operands: Mapping[str, Memory]) -> list[Part]:
+                      operands: Mapping[str, Memory]) -> list[GemmProblem]:
     """The problems of computing a graph of operands of the result's shape into ``out``."""
     every = (out, *operands.values())
     strides = [tuple(stride // x.dtype.itemsize for stride in x.strides) for x in every]
@@ -110,7 +102,7 @@ def elementwise_parts(graph: EpilogueGraph, out: Memory,
 
 
 def _divided(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...],
-             others: list[tuple[int, ...]], longest: tuple[int, ...]) -> list[Part]:
+             others: list[tuple[int, ...]], longest: tuple[int, ...]) -> list[GemmProblem]:
     """One mode as rows of one length, and what is left of it; the other modes are a batch."""
     extent, *steps = longest
     row = next((n for n in range(_ROW, _ROW // 2, -1) if extent % n == 0), _ROW)
@@ -125,19 +117,19 @@ def _divided(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, 
 
 
 def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...],
-          modes: list[tuple[int, ...]], shifts: tuple[int, ...] = ()) -> Part:
+          modes: list[tuple[int, ...]], shifts: tuple[int, ...] = ()) -> GemmProblem:
+    """The problem of elements from so many bytes behind the beginnings of arrays on."""
     *batch, rows, columns = modes
     shifts = shifts or (0,) * len(every)
     matrices = [Operand(x.dtype.name, (rows[i], columns[i]), tuple(mode[i] for mode in batch),
-                        alignment=gcd(x.alignment, shift))
+                        alignment=x.alignment).moved(shift)
                 for i, (x, shift) in enumerate(zip(every, shifts, strict=True), 1)]
     out = dtype(every[0].dtype.name)
     nothing = Operand(out.name if out.is_multiplied else out.computed, (0, 0), (0,) * len(batch),
                       alignment=matrices[0].alignment)
-    problem = folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing,
-                             nothing, matrices[0], graph=graph,
-                             operands=dict(zip(names, matrices[1:], strict=True)), precision="ieee")
-    return Part(problem, shifts)
+    return folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing,
+                          nothing, matrices[0], graph=graph,
+                          operands=dict(zip(names, matrices[1:], strict=True)), precision="ieee")
 
 
 def roles(operands: Mapping[str, Any], out: Any) -> dict[str, Any]:

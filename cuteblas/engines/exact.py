@@ -19,8 +19,8 @@ from .counters import tally
 from .memory import contiguous_strides, shadow
 from .scratch import Scratch
 
-__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "LEAST", "OF_MATRICES", "SMALL", "WITHOUT_BLAS",
-           "least_products", "matmul", "product", "product_of", "words_for"]
+__all__ = ["FLOAT32", "FLOAT64", "LEAST", "SMALL", "WITHOUT_BLAS", "least_products", "matmul",
+           "product_of", "words_for"]
 
 WITHOUT_BLAS = frozenset("?bBhHiIlLqQe")
 SMALL = 256
@@ -152,17 +152,6 @@ def _shadow(x: np.ndarray, sums: int) -> np.ndarray:
                         for axis, extent in enumerate(x.shape)), x.strides)
 
 
-def product(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
-    """A function of :data:`OF_MATRICES` of vectors and matrices, as :func:`matmul`."""
-    if function == "dot" and not (out is None or out.flags.carray):
-        return None
-    if function == "matvec":
-        return matmul(function, b, a.T, out) if a.ndim == 2 else None
-    if function == "vecmat" and b.ndim < 2:
-        return None
-    return matmul(function, a, b.T if function == "inner" else b, out)
-
-
 def least_products(*arrays: np.ndarray) -> int:
     """Products of elements that NumPy's loop has done before anything else has begun."""
     for x in arrays:
@@ -171,18 +160,11 @@ def least_products(*arrays: np.ndarray) -> int:
     return _LEAST_INTEGERS
 
 
-OF_MATRICES = frozenset({"dot", "inner", "linalg.multi_dot", "matvec", "vecmat"})
-BY_BLAS = OF_MATRICES | {"linalg.tensordot", "tensordot"}
-"""Functions that are products of matrices, the first of two matrices or vectors at once."""
-
-
-def product_of(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None,
-               counts: bool = False) -> np.ndarray:
-    """``numpy.matmul``, by BLAS where that is quicker; ``counts`` a product by NumPy, too."""
+def product_of(function: str, x1: np.ndarray, x2: np.ndarray,
+               out: np.ndarray | None = None) -> np.ndarray:
+    """``numpy.matmul``, by BLAS where that is quicker."""
     if x1.dtype.char in WITHOUT_BLAS and (result := matmul(function, x1, x2, out)) is not None:
         return result
-    if counts:
-        tally(function, "calls", "numpy").tick()
     return np.matmul(x1, x2, out=out)
 
 

@@ -58,7 +58,7 @@ class Execution:
         return new
 
     def derived(self, view: Any, x: Any) -> Any:
-        """A view of ``x``, which begins where that begins or after it."""
+        """A view of ``x``, which begins where that begins."""
         if self.recorder is not None:
             self.recorder.note_view(view, x)
         return view
@@ -216,14 +216,9 @@ class Execution:
     def _compute(self, graph: EpilogueGraph, operands: Mapping[str, Any], out: Any) -> None:
         if not out.size:
             return
-        shifted = self.engine.shifted  # type: ignore[union-attr]    # which NumPy's arrays do not need
-        for problem, shifts in elementwise_parts(graph, self.memory(out),
-                                                 {name: self.memory(x)
-                                                  for name, x in operands.items()}):
-            target, *sources = (self.derived(shifted(x, n), x) if n else x
-                                for x, n in zip((out, *operands.values()), shifts, strict=True))
-            self.run_plan(self.plan(problem, out),
-                          roles(dict(zip(operands, sources, strict=True)), target))
+        for problem in elementwise_parts(graph, self.memory(out),
+                                         {name: self.memory(x) for name, x in operands.items()}):
+            self.run_plan(self.plan(problem, out), roles(operands, out))
 
     # -- calls like this one -----------------------------------------------------------------------
     def record(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any,

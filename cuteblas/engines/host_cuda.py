@@ -60,15 +60,11 @@ def current_ring() -> Ring | Mover:
 
 def new_ring(link: Any, **sizes: int) -> Ring | Mover:
     """Slots and threads: those that a C++ compiler makes, or Python's, which is counted."""
-    if link.driver() is None:
-        reason = "the driver is not found by its name"
-    else:
-        try:
-            return Mover(link, build(SOURCE.read_text("utf-8"), **BUILT), **sizes)
-        except CompilerError as error:
-            reason = str(error)
-    tally("threads", "moved", f"by Python's threads: {reason}").tick()
-    return Ring(link, **sizes)
+    try:
+        return Mover(link, build(SOURCE.read_text("utf-8"), **BUILT), **sizes)
+    except CompilerError as error:
+        tally("threads", "moved", f"by Python's threads: {error}").tick()
+        return Ring(link, **sizes)
 
 
 def _forget() -> None:

@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import cupy
 
-from ..planning.sharding import (
-    AXES,
-    Action,
-    Cost,
-    Held,
-    Operands,
-    Panel,
-    Part,
-    Spread,
-    spread,
-)
+from ..planning.sharding import Action, Cost, Held, Operands, Panel, Part, Spread, spread
 from ..planning.streaming import Tile
 from ..runtime.peers import Lane, Peers, peers
 from .counters import tally
 from .cuda import CUDA
 from .memory import Memory, new_memory
 from .peer_copies import Copies, boxes_of
-from .sharded import ShardedArray
+from .streamed import Operand, Tiled
 
-__all__ = ["multiply_over"]
+__all__ = ["compute_over"]
 
 _MOST_HALVINGS = 4
 _FEW_SLOTS = 3                         # for panels of an operand, where there is no memory for all
 
-Multiply = Callable[[Any, Any, Any], None]
-"""A product of CuPy arrays of one device: A, B and where C goes."""
-
-
-def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
-                  c: ShardedArray, cost: Cost, multiply: Multiply, reads_c: bool = False) -> Spread:
-    """Compute C of matrices, or of one batch axis of them, over devices, where C is."""
+def compute_over(devices: Sequence[int], call: Tiled, cost: Cost, reads_c: bool = False) -> Spread:
+    """Compute a call on arrays in shards over devices, where its result is."""
     # ``cost`` is the expected time of it and of its parts on one device; ``reads_c``: C is also
     # read.
     between = peers()
-    whole = Tile.whole(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
-    held = Operands(_held("a", a), _held("b", b), replace(_held("c", c), read=reads_c))
+    whole = Tile.whole(*call.result.extents)
+    a, b, c = map(_held, (*call.operands, call.result))
+    held = Operands(a, b, replace(c, read=reads_c))
     for halving in range(_MOST_HALVINGS + 1):
         plan = spread(whole, held, tuple(devices), cost, between.rate, 2**halving,
                       _FEW_SLOTS if halving else None)
-        runner = _Runner(between, plan, {"a": a, "b": b, "c": c}, multiply, reads_c)
+        runner = _Runner(between, plan, call, reads_c)
         try:
             runner.reserve()
         except CUDA.out_of_memory:
@@ -58,20 +44,22 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
             for device in plan.steps:
                 with between.on(device):
                     cupy.get_default_memory_pool().free_all_blocks()
-            tally(function, "moved", "smaller tiles: no memory on a GPU").tick()
+            tally(call.function, "moved", "smaller tiles: no memory on a GPU").tick()
         else:
             runner.run()
             break
     for device, steps in plan.steps.items():
         if steps:
-            tally(function, "spread", f"on cuda:{device}").tick()
+            tally(call.function, "spread", f"on cuda:{device}").tick()
     return plan
 
 
-def _held(name: str, x: ShardedArray) -> Held:
-    axes = AXES[name][-x.ndim:]
+def _held(operand: Operand) -> Held:
+    x = operand.array
+    named = dict(zip(operand.axes, Tile._fields, strict=True))
     parts = (Part(device, box[x.axis]) for device, box in zip(x.devices, boxes_of(x), strict=True))
-    return Held(axes, axes[x.axis], tuple(parts), x.dtype.itemsize)
+    return Held(tuple(named.get(axis, n) for axis, n in enumerate(x.shape)), x.axis, tuple(parts),
+                x.dtype.itemsize)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,9 +75,10 @@ class _Slot:
 
 
 class _Runner:
-    def __init__(self, between: Peers, plan: Spread, arrays: dict[str, ShardedArray],
-                 multiply: Multiply, reads_c: bool):
-        self.between, self.plan, self.arrays, self.multiply = between, plan, arrays, multiply
+    def __init__(self, between: Peers, plan: Spread, call: Tiled, reads_c: bool):
+        self.between, self.plan, self.compute = between, plan, call.compute
+        self.arrays = dict(zip("abc", (x.array for x in (*call.operands, call.result)),
+                               strict=True))
         self.read = "abc" if reads_c else "ab"
         self.slots: dict[Any, _Slot] = {}
         self.sent: dict[Any, Any] = {}                  # the last copy of an operand by a link
@@ -97,7 +86,7 @@ class _Runner:
     def reserve(self) -> None:
         sizes: dict[Any, int] = {}
         for device, steps in self.plan.steps.items():
-            for name, panel in ((name, getattr(step, name)) for step in steps for name in AXES):
+            for name, panel in ((name, getattr(step, name)) for step in steps for name in "abc"):
                 nbytes = prod(panel.shape) * self.arrays[name].dtype.itemsize
                 place = device, name, panel.slot
                 if panel.slot is not None and nbytes > sizes.get(place, 0):
@@ -167,7 +156,7 @@ class _Runner:
 
     def _compute(self, device: int, step: int) -> None:
         found, slots = [], []
-        for name in AXES:
+        for name in "abc":
             panel, slot = self._slot(device, name, step)
             if slot is not None:
                 slots.append(slot)
@@ -177,7 +166,7 @@ class _Runner:
                     self._follow(device, "kernels", slot.used)
                     slot.array, slot.used = self._array(name, panel, slot), []
             found.append(self._array(name, panel, None) if slot is None else slot.array)
-        self.multiply(*found)
+        self.compute(found[:2], found[2])
         ended = self.between.record(device, "kernels")
         for each in slots:
             each.used.append(ended)

@@ -39,9 +39,10 @@ exchanged: ContextVar[Exchange | None] = ContextVar("cuteblas_exchanged", defaul
 
 
 class Operand(NamedTuple):
-    """An array of a call in tiles; ``axes`` are batch, rows, columns and sum, or ``None``."""
+    """An array of a call in tiles, or one in shards; ``axes`` are batch, rows, columns and sum, or
+    ``None``."""
 
-    array: np.ndarray
+    array: Any
     axes: tuple[int | None, ...]
 
     @property

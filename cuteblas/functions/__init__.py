@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from ..engines.sharded import ShardedArray
     from ..engines.tuning import tune
     from .copy import ascontiguousarray, asfortranarray, copy
-    from .dot import dot, inner, kron, outer, tensordot, vdot
+    from .dot import dot, inner, kron, matvec, outer, tensordot, vdot, vecdot, vecmat
     from .einsum import einsum, einsum_path
     from .explain import Explanation, explain, explain_copy
     from .matmul import matmul
     from .transpose import matrix_transpose, moveaxis, permute_dims, rollaxis, swapaxes, transpose
-    from .vecdot import matvec, vecdot, vecmat
     from .warmup import record, warmup
 
 __all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy",
@@ -33,12 +32,12 @@ _MODULES = {"..engines.counters": ("reset_stats", "stats"), "..engines.pinned": 
             "..engines.sharded": ("ShardedArray",), "..engines.keeping": ("keep_limit", "release"),
             "..engines.settings": ("backend", "current_backend", "set_workspace_limit"),
             "..engines.tuning": ("tune",), ".copy": ("ascontiguousarray", "asfortranarray", "copy"),
-            ".dot": ("dot", "inner", "kron", "outer", "tensordot", "vdot"),
+            ".dot": ("dot", "inner", "kron", "matvec", "outer", "tensordot", "vdot", "vecdot",
+                     "vecmat"),
             ".einsum": ("einsum", "einsum_path"),
             ".explain": ("Explanation", "explain", "explain_copy"), ".matmul": ("matmul",),
             ".transpose": ("matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes",
-                           "transpose"), ".vecdot": ("matvec", "vecdot", "vecmat"),
-            ".warmup": ("record", "warmup")}
+                           "transpose"), ".warmup": ("record", "warmup")}
 
 
 class _Functions(_ModuleType):

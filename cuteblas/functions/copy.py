@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,13 @@ import numpy as np
 
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_call, replays
+from ..engines.dispatch import NOTHING, kind_of, own_call, replays
 from ..engines.memory import Memory, new_memory, overlaps_itself
 from ..engines.placement import copy_work, offload, stays
 from ..engines.reuse import empty_array
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
-from .routing import COPY, NumpyCall, Resolved, by_numpy, delegate, resolve, route_of
+from .routing import COPY, NumpyCall, delegate, resolve, route_of
 from .signatures import Order, typed_conversion, typed_copy
 
 if TYPE_CHECKING:
@@ -75,33 +75,11 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     if out is not None:
         checked_order(order)
         return _into(a, out, variant)
-    asked = NumpyCall("copy", np.copy, (a,), None, {"order": order, "subok": subok},
-                      Algorithm(variant=variant), COPY)
-    unchanged = subok and kind_of(a) in ("subclass", "foreign")
-    return _by_kernels(asked, lambda resolved: _arranged(
-        "copy", resolved, checked_order(order), variant, partial(copy, a, order, subok)),
-        f"subok=True keeps the subclass {type(a).__name__}" if unchanged else None)
-
-
-def _by_kernels(asked: NumpyCall, move: Callable[[Resolved], Any], reason: str | None = None) -> Any:
-    """A copy of words, or NumPy's for a reason."""
-    resolved = resolve(asked)
-    if not isinstance(resolved, str):
-        reason = reason or why_not_words(resolved.memories[0].dtype)
-        if reason is None:
-            return move(resolved)
-        resolved = route_of(reason)
-    return delegate(asked, resolved)
+    return _copied(NumpyCall("copy", np.copy, (a,), None, {"order": order, "subok": subok},
+                             Algorithm(variant=variant), COPY, partial(copy, variant=variant)), order)
 
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
-    if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and stays(a):
-        if type(a) is _NDARRAY and a.nbytes >= LEAST:
-            _check_target(a, out)
-            if not np.may_share_memory(a, out) and copied_to(out, a):
-                tally("copy", "calls", WORDS).tick()
-                return out
-        return by_numpy("copy", "numpy", _copy_into_by_numpy, a, out)
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
     head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id,
@@ -109,20 +87,47 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     replay = replays[type(out)]
     if replay is not None and replay(head, inputs, out) is not None:
         return out
-    asked = NumpyCall("copy", _copy_into_by_numpy, (a,), out,
-                      algorithm=Algorithm(variant=variant), rules=COPY)
+    return _copied(NumpyCall("copy", _copy_into_by_numpy, (a,), out, NOTHING,
+                             Algorithm(variant=variant), COPY, partial(copy, variant=variant)), "K",
+                   (head, inputs, ("src", "dst")[in_place:]))
 
-    def move(resolved: Resolved) -> Any:
-        array, = resolved.arrays
-        _check_target(array, out)
-        if resolved.engine.moves:
-            return _offloaded("copy", array, out, variant, partial(_into, a, out, variant))
-        with resolved.running("copy") as (run, _arrays):
-            run.copy_into(array, out, variant)
-            run.record(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
-        return out
 
-    return _by_kernels(asked, move)
+def _copied(call: NumpyCall, order: Any, recorded: tuple[Any, Any, Any] | None = None) -> Any:
+    """A copy of words by kernels, into ``out`` or a new array in an order, or by NumPy;
+    ``recorded`` are the key, the inputs and the roles of one into ``out``."""
+    resolved = resolve(call)
+    if isinstance(resolved, str):
+        return delegate(call, resolved)
+    (a,), (memory,) = resolved.arrays, resolved.memories
+    function, out, variant = call.function, call.out, call.algorithm.variant
+    reason, dtype = why_not_words(memory.dtype), call.arguments.get("dtype")
+    if call.arguments.get("subok") and kind_of(call.operands[0]) in ("subclass", "foreign"):
+        reason = f"subok=True keeps the subclass {type(call.operands[0]).__name__}"
+    elif dtype is not None and (target := np.dtype(dtype)) != memory.dtype:
+        reason = reason or f"changes {memory.dtype} to {target}"
+    if reason is not None:
+        return delegate(call, route_of(reason))
+    order = checked_order(order)
+    if out is not None:
+        _check_target(a, out)
+    elif function in _ITSELF and _lies_in(a, order):
+        _ITSELF[function]()
+        return call.numpys(a) if resolved.engine.on_host else a if a.ndim else a.reshape(1)
+    if resolved.engine.moves:
+        return _offloaded(call, a, out if out is not None else empty_array(
+            a.shape, a.dtype, new_memory(memory, order).strides))
+    with resolved.running(function) as (run, (a,)):
+        if out is None:
+            new = run.new_like(a, order, variant)
+        else:
+            run.copy_into(a, new := out, variant)
+        head, inputs, roles = recorded or ((function, order, variant), (a,), ("src", "dst"))
+        run.record(head, inputs, out, new, roles)
+    return new
+
+
+def _lies_in(a: Any, order: str) -> bool:
+    return a.flags.c_contiguous if order == "C" else a.flags.f_contiguous
 
 
 def _check_target(a: Any, out: Any) -> None:
@@ -140,25 +145,13 @@ def _copy_into_by_numpy(a: Any, out: np.ndarray) -> np.ndarray:
     return out
 
 
-def _arranged(function: str, resolved: Resolved, order: str, variant: str | None,
-              stay: Callable[[], Any]) -> Any:
-    """A new array with the elements of an array in an order; ``stay`` makes it on the host."""
-    if resolved.engine.moves:
-        (array,), (memory,) = resolved.arrays, resolved.memories
-        new = empty_array(array.shape, array.dtype, new_memory(memory, order).strides)
-        return _offloaded(function, array, new, variant, stay)
-    with resolved.running(function) as (run, (a,)):
-        new = run.new_like(a, order, variant)
-        run.record((function, order, variant), (a,), None, new, ("src", "dst"))
-    return new
-
-
 _WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 """Types of CuPy arrays by their size in bytes, for elements of whatever meaning."""
 
 
-def _offloaded(function: str, a: np.ndarray, out: np.ndarray, variant: str | None,
-               stay: Callable[[], Any]) -> Any:
+def _offloaded(call: NumpyCall, a: np.ndarray, out: np.ndarray) -> Any:
+    function, variant = call.function, call.algorithm.variant
+    stay = partial(call.again, *call.operands, **call.named)
     if (word := _WORDS.get(a.itemsize)) is None:
         with backend("numpy"):
             return stay()
@@ -226,7 +219,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None,
     >>> b.flags.c_contiguous, b.dtype, b.tolist()
     (True, dtype('float32'), [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]])
     """
-    if dtype is None and like is None and variant is None and (new := _fast("ascontiguousarray", a, "C")) is not None:
+    if like is None and variant is None and (new := _fast("ascontiguousarray", a, "C", None, dtype)) is not None:
         return new
     return _contiguous(np.ascontiguousarray, "C", a, dtype, variant, like)
 
@@ -268,7 +261,7 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None,
     >>> cuteblas.asfortranarray(np.arange(6).reshape(2, 3)).strides
     (8, 16)
     """
-    if dtype is None and like is None and variant is None and (new := _fast("asfortranarray", a, "F")) is not None:
+    if like is None and variant is None and (new := _fast("asfortranarray", a, "F", None, dtype)) is not None:
         return new
     return _contiguous(np.asfortranarray, "F", a, dtype, variant, like)
 
@@ -282,27 +275,11 @@ def _contiguous(call: Any, order: str, a: Any, dtype: Any, variant: str | None,
         return call(a, dtype, like=like)
     if (own := own_call(a)) is not None:
         return own(_contiguous, (call, order, a, dtype, variant), {})
-    if kind_of(a) == "cupy":
-        if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
-            return _of_type_on_gpu(function, a, order, target, variant)
-    elif variant is None and stays(a):
-        result = call(a, dtype)
-        tally(function, "calls", "numpy").tick()
-        return result
-    asked = NumpyCall(function, call, (a,), None, {"dtype": dtype}, Algorithm(variant=variant),
-                      COPY)
-
-    def move(resolved: Resolved) -> Any:
-        array, = resolved.arrays
-        if dtype is not None and (target := np.dtype(dtype)) != array.dtype:
-            return delegate(asked, route_of(f"changes {array.dtype} to {target}"))
-        if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
-            return _arranged(function, resolved, order, variant,
-                             partial(_contiguous, call, order, a, dtype, variant))
-        _ITSELF[function]()
-        return call(a) if resolved.engine.on_host else a if a.ndim else a.reshape(1)
-
-    return _by_kernels(asked, move)
+    if kind_of(a) == "cupy" and dtype is not None and (target := np.dtype(dtype)) != a.dtype:
+        return _of_type_on_gpu(function, a, order, target, variant)
+    return _copied(NumpyCall(function, call, (a,), None, {"dtype": dtype},
+                             Algorithm(variant=variant), COPY,
+                             partial(_contiguous, call, order, variant=variant)), order)
 
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:
@@ -343,34 +320,44 @@ _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
            for call in (np.ndarray.copy, np.ascontiguousarray, np.asfortranarray)}
 
 
-def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
+def _fast(function: str, a: Any, order: Any, out: Any = None, dtype: Any = None) -> Any:
     """A plain array's copy without checks, or a replayed one; ``None`` if neither applies."""
     if type(a) is _NDARRAY:
         # stays takes longer
-        if out is not None or not (current_backend() == "numpy" or stays(a)):
+        if not (current_backend() == "numpy" or stays(a)):
             return None
-        if a.nbytes >= LEAST \
-                and (function == "copy" or not (a.flags.c_contiguous if order == "C" else a.flags.f_contiguous)) \
+        if out is not None:
+            return _onto(a, out) if order == "K" and type(out) is _NDARRAY else None
+        if a.nbytes >= LEAST and dtype is None and (function == "copy" or not _lies_in(a, order)) \
                 and (new := copied(a, order)) is not None:
             tally(function, "calls", WORDS).tick()
             return new
         call, tick = _NUMPYS[function]
-        result = call(a, "K" if order is None else order) if function == "copy" else call(a)
+        result = call(a, "K" if order is None else order) if function == "copy" else call(a, dtype)
         tick()
         return result
-    replay = replays[type(a)]
-    if replay is None:
+    if dtype is not None or (replay := replays[type(a)]) is None:
         return None
     if out is not None:
         return replay(("copy", "out", None), (a,),
                       out) if type(order) is str and order == "K" else None
     new = replay((function, order, None), (a,), None)
-    if new is None and function != "copy" and a.ndim:
-        flags = a.flags
-        if flags.c_contiguous if order == "C" else flags.f_contiguous:
-            _ITSELF[function]()
-            return a
+    if new is None and function != "copy" and a.ndim and _lies_in(a, order):
+        _ITSELF[function]()
+        return a
     return new
+
+
+def _onto(a: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """``out`` with the elements of an array, by this CPU."""
+    if a.nbytes >= LEAST:
+        _check_target(a, out)
+        if not np.may_share_memory(a, out) and copied_to(out, a):
+            tally("copy", "calls", WORDS).tick()
+            return out
+    _copy_into_by_numpy(a, out)
+    _NUMPYS["copy"][1]()
+    return out
 
 
 def checked_order(order: Any) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +19,9 @@ from ..engines.memory import Ints, Memory, array_at, contiguous_strides, new_mem
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .algorithms import Algorithm
-from .expressions import Expression, Term, one_mode, stand_in
+from .expressions import Expression, Term, stand_in
 from .gemm import new_matrices
 from .gufunc import Product, resolve_product
-from .staging import multiply_tile
 
 if TYPE_CHECKING:
     from ..engines.exchange import Exchange
@@ -69,8 +67,7 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
     """``matmul`` over devices; the result is in shards where an operand is."""
     if on_host_alone(x1, x2, out):
         return matmul_of_host("matmul", x1, x2, out, devices, precision)
-    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision,
-                 core="mn")
+    return _of_shards("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision)
 
 
 @lru_cache(maxsize=1024)
@@ -192,37 +189,62 @@ def _exchange(devices: Sequence[int], call: Tiled, axis: str) -> Exchange | None
     return Exchange(shared, devices, axis == "n", (shared.nbytes + c.nbytes) // len(devices))
 
 
-def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
-                   c: ShardedArray, precision: str, multiply: Callable[[Any, Any, Any], None],
+def spread_product(function: str, devices: Sequence[int], settled: Expression,
+                   arrays: Sequence[ShardedArray], precision: str,
+                   compute: Callable[[Sequence[Any], Any], None] | None = None,
                    reads_c: bool = False) -> None:
+    """Compute an expression of A and B into C; ``compute`` does that with tiles if it is given."""
     from ..engines.cuda import CUDA
-    from ..engines.spread import multiply_over
+    from ..engines.spread import compute_over
+    from .tiles import contraction_by_tiles
 
-    if c.nbytes and a.shape[-1]:
-        cost = _cost(stand_in_of(a, None), stand_in_of(b, None), precision,
-                     CUDA.device(c.shards[0]))
-        multiply_over(function, devices, a, b, c, cost, multiply, reads_c)
+    c = arrays[2]
+    divided = {axes[x.axis] for axes, x in zip((*(term.axes for term in settled.terms),
+                                                settled.axes), arrays, strict=True)
+               if len(x.shards) > 1}
+    call = contraction_by_tiles(function, settled, arrays, Algorithm(precision), divided)
+    call = replace(call, compute=compute or call.compute)
+    if all(settled.extents.values()):
+        compute_over(devices, call, _cost(settled, call, precision, CUDA.device(c.shards[0])),
+                     reads_c)
         return
     for shard in c.shards if c.nbytes else ():          # sums of nothing
+        extents = {**settled.extents, settled.axes[c.axis]: shard.shape[c.axis]}
         with CUDA.on_device_of(shard):
-            first, second = (CUDA.empty(Memory(shape, (a.dtype.itemsize,) * shard.ndim, a.dtype))
-                             for shape in ((*shard.shape[:-1], 0),
-                                           (*shard.shape[:-2], 0, shard.shape[-1])))
-            multiply(first, second, shard)
+            call.compute([CUDA.empty(_merged(extents, term.axes, term, stand_in_of(x, None)))
+                          for term, x in zip(settled.terms, arrays, strict=False)], shard)
+
+
+def _merged(extents: Mapping[str, int], groups: Sequence[Iterable[str]], term: Term,
+            x: Memory) -> Memory:
+    """Gapless memory with an axis for each group of an operand's indices, in its order."""
+    shape = tuple(prod(extents[c] for c in group) for group in groups)
+    steps = [max((step for c, step in zip(term.axes, x.strides, strict=True) if c in group),
+                 default=0) for group in groups]
+    axes = sorted(range(len(shape)), key=lambda axis: -steps[axis])
+    return Memory(shape, contiguous_strides(shape, x.dtype.itemsize, axes), x.dtype)
+
+
+def _cost(settled: Expression, call: Tiled, precision: str, device: DeviceInfo) -> Cost:
+    """The cost of an expression: that of one product of matrices with as many elements."""
+    from ..planning.sharding import Cost
+
+    a, b = ({*"".join(term.axes)} for term in settled.terms)
+    kept = {*"".join(settled.axes)}
+    batch, m, k, n = a & b & kept, a - b & kept, (a & b) - kept, b - a & kept
+    first, second = (
+        _merged(settled.extents, [*[batch] * bool(batch), *core], term,
+                stand_in_of(operand.array, None))
+        for operand, term, core in zip(call.operands, settled.terms, ((m, k), (k, n)), strict=True))
+    whole, columns = _seconds(first, second, precision, device), second.shape[-1]
+    if columns < 4 * _ROWS:
+        return Cost(whole)
+    half = replace(second, shape=(*second.shape[:-1], columns // 2))
+    return Cost.from_halves(whole, _seconds(first, half, precision, device),
+                            *(prod(x.extents) for x in call.operands))
 
 
 @lru_cache(maxsize=1024)
-def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> Cost:
-    from ..planning.sharding import Cost
-
-    whole, n = _seconds(first, second, precision, device), second.shape[-1]
-    if n < 4 * _ROWS:
-        return Cost(whole)
-    half = Memory((*second.shape[:-1], n // 2), second.strides, second.dtype)
-    return Cost.from_halves(whole, _seconds(first, half, precision, device), first.size,
-                            second.size)
-
-
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     from ..engines.tuning import plan_for
     from ..planning.floors import floor_of
@@ -269,18 +291,19 @@ def shares_memory(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
                for y in other.shards)
 
 
-def new_result(shape: Ints, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
+def new_result(settled: Expression, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
                order: str = "C") -> ShardedArray:
-    """A new C, divided as the batch or rows of A or the columns of B; else on A's first device."""
+    """A new result, divided as the first operand that is divided along an index of the result; else
+    on A's first device."""
     import cupy
 
     from ..engines.cuda import CUDA
 
+    shape = settled.shape
     axis, devices, cuts = 0, a.devices[:1], [shape[0]]
-    for x, rank in ((a, -2), (b, -1)):
-        at = x.axis - x.ndim
-        if len(x.shards) > 1 and (at == rank or (at == -3 and len(shape) == 3)):
-            axis, devices = at + len(shape), x.devices
+    for x, term in zip((a, b), settled.terms, strict=True):
+        if len(x.shards) > 1 and term.axes[x.axis] in settled.axes:
+            axis, devices = settled.axes.index(term.axes[x.axis]), x.devices
             cuts = [shard.shape[x.axis] for shard in x.shards]
             break
     shards = []
@@ -291,25 +314,18 @@ def new_result(shape: Ints, dtype: np.dtype, a: ShardedArray, b: ShardedArray,
     return ShardedArray(shards, axis)
 
 
-def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
+def put(c: ShardedArray, target: ShardedArray) -> None:
     from ..engines.peer_copies import assign
     from ..runtime.peers import peers
 
-    source = _cast(c, target.dtype)
-    if source.shape != target.shape:
-        if len(target.shards) > 1 or len(source.shards) > 1:
-            raise ValueError(
-                f"{function} with devices= writes shards of shape {c.shape}, but out has shape {target.shape}"
-            )
-        source = ShardedArray([source.shards[0].reshape(target.shape)])
-    assign(peers(), target, source)
+    assign(peers(), target, _cast(c, target.dtype))
 
 
 # -- contractions ----------------------------------------------------------------------------------
 def contraction_over(function: str, settle: Callable[..., Expression | None],
                      call: Func, arrays: tuple[Any, Any, Any],
                      devices: Any, precision: str) -> Any:
-    """A contraction as one product of matrices; ``settle`` makes an expression of memories."""
+    """A contraction over devices; ``settle`` makes an expression of memories."""
     ordinals = as_devices(function, devices)
 
     def settled_for(*memories: Memory | None) -> Expression:
@@ -319,20 +335,19 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
         return settled
 
     if not on_host_alone(*arrays):
-        return _over(function, settled_for, arrays, ordinals, precision)
+        return _of_shards(function, settled_for, arrays, ordinals, precision)
 
     def tiled(settled: Expression, *arrays: np.ndarray) -> Tiled | None:
         from .tiles import tiled_contraction
 
-        _groups(function, settled, ())
         return tiled_contraction(function, settled, arrays, Algorithm(precision))
 
     return _of_host(function, settled_for, call, tiled, arrays, ordinals)
 
 
-def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
-          ordinals: Sequence[int], precision: str, core: str = "") -> Any:
-    """A contraction of GPU arrays; ``core``: the indices of rows and columns, where known."""
+def _of_shards(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
+               ordinals: Sequence[int], precision: str) -> Any:
+    """A call on GPU arrays, each in shards or one shard itself."""
     x1, x2, out = arrays
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
@@ -341,95 +356,17 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
     if target is not None and _shape(target, out) != settled.shape:
         raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but "
                          f"out has shape {_shape(target, out)}")
-    divided = tuple(settled.terms[i].axes[x.axis] if len(x.shards) > 1 else None
-                    for i, x in enumerate((a, b)))
-    groups = _groups(function, settled, divided, core)
-    names = ["batch"] * bool(groups["batch"]) + ["m", "n"]
-
-    def matrices(x: ShardedArray, term: Term, *core: str) -> ShardedArray:
-        batch = [groups["batch"]] if {*groups["batch"]} & {*term.axes} else []
-        return _as_matrices(_cast(x, settled.dtype), term.axes,
-                            [*batch, *(groups[name] for name in core)])
-
-    first = matrices(a, settled.terms[0], "m", "k")
-    second = matrices(b, settled.terms[1], "k", "n")
-    shape = tuple(prod(settled.extents[c] for c in groups[name]) for name in names)
-    letters = [letter for name in names for letter in groups[name]]
-    direct = target is not None and (target.dtype, target.shape) == (settled.dtype, shape) \
-        and letters == [*settled.axes] and not shares_memory(target, (first, second))
-    c = new_result(shape, settled.dtype, first, second) if not direct or target is None else target
-    spread_product(function, ordinals, first, second, c, precision,
-                   partial(multiply_tile, precision=precision))
-    if c is target:
-        return out
-    order = [letters.index(letter) for letter in settled.axes]
-    at = sum(len(groups[name]) for name in names[:c.axis])
-    shards = []
-    for shard in c.shards:
-        extents = [settled.extents[letter] for letter in letters]
-        if len(c.shards) > 1:
-            extents[at] = shard.shape[c.axis] * extents[at] // max(shape[c.axis], 1)
-        shards.append(shard.reshape(extents).transpose(order))
-    if len(shards) == 1 and target is None:
-        return shards[0]
-    result = ShardedArray(shards, order.index(at) if len(c.shards) > 1
-                          else 0) if order else as_sharded(shards[0])
+    is_number = not settled.shape
+    # a shard has an axis: that of a number has no index
+    settled = replace(settled, axes=settled.axes or ("",), shape=settled.shape or (1,), terms=tuple(
+        replace(term, axes=term.axes or ("",)) for term in settled.terms))
+    a, b = (_cast(x, settled.dtype) for x in (a, b))
+    direct = target is not None and target.dtype == settled.dtype \
+        and not shares_memory(target, (a, b))
+    c = new_result(settled, settled.dtype, a, b) if not direct or target is None else target
+    spread_product(function, ordinals, settled, (a, b, c), precision)
     if target is None:
-        return result
-    put(function, result, target)
+        return c if len(c.shards) > 1 else c.shards[0].reshape(()) if is_number else c.shards[0]
+    if c is not target:
+        put(c, target)
     return out
-
-
-def _groups(function: str, settled: Expression, divided: Sequence[str | None],
-            core: str = "") -> dict[str, list[str]]:
-    """Indices by their part in a product of matrices, first the one that divides an operand."""
-    first, second = (term.axes for term in settled.terms)
-    axes = [*first, *second, *settled.axes]
-    if any(len(letter) != 1
-           for letter in axes) or len({*first}) < len(first) or len({*second}) < len(second):
-        raise ValueError(
-            f"{function} with devices= takes no diagonals: an index may be on one axis of each operand"
-        )
-    alone = [letter for letter in {*first} ^ {*second} if letter not in settled.axes]
-    if alone:
-        raise ValueError(
-            f"{function} with devices= sums only over indices that both operands have; sum over the others first"
-        )
-    batch = [x for x in dict.fromkeys((*first, *second))
-             if x in settled.axes and (x not in core if core else x in first and x in second)]
-    groups = {"batch": batch, "m": [x for x in first if x not in (*second, *batch)],
-              "k": [x for x in first if x not in settled.axes],
-              "n": [x for x in second if x not in (*first, *batch)]}
-    for name, group in groups.items():
-        leading = {letter for letter in divided if letter in group}
-        if len(leading) > 1:
-            raise ValueError(
-                f"{function} with devices= takes operands divided along the same index, but they are divided along "
-                f"two {'summed' if name == 'k' else 'shared'} indices"
-            )
-        group.sort(key=lambda letter: letter not in leading)
-    return groups
-
-
-def _as_matrices(x: ShardedArray, axes: Sequence[str],
-                 groups: Sequence[Sequence[str]]) -> ShardedArray:
-    """Shards as arrays of one axis for each group of indices; copies where axes do not merge."""
-    from ..engines.cuda import CUDA
-    from ..engines.execution import Execution
-
-    order = [axes.index(letter) for group in groups for letter in group]
-    bounds = np.cumsum([0, *map(len, groups)])
-
-    def modes(part: Any) -> list[Any]:
-        each = [*zip(part.shape, part.strides, strict=True)]
-        return [one_mode(each[i:j], part.itemsize) for i, j in pairwise(bounds)]
-
-    shards = []
-    for shard in x.shards:
-        part = shard.transpose(order) if order else shard.reshape(())
-        if None in modes(part):
-            with CUDA.on_device_of(shard):
-                part = Execution("copy", CUDA).new_like(part, "C")
-        shards.append(CUDA.view(part, *zip(*modes(part), strict=True)))
-    return ShardedArray(shards, int(np.searchsorted(bounds[1:], order.index(x.axis), "right"))
-                        if order else 0)

@@ -1,34 +1,32 @@
-"""Products of two arrays, in NumPy not generalized ufuncs: ``dot``, ``inner`` and others."""
+"""Products of two arrays but ``matmul``: NumPy's functions, and generalized ufuncs of vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain, pairwise
-from operator import mul
-from typing import Any
+from math import prod
+from typing import Any, Unpack
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
-from ..engines.dispatch import kind_of, own_call
-from ..engines.memory import Ints, Memory, contiguous_strides, is_contiguous, shadow
-from .algorithms import (
-    AS_PLANNED,
-    Algorithm,
-    checked_algorithm,
-    checked_precision,
-    refuse_with_devices,
-)
+from ..engines.dispatch import Func, kind_of, own_call
+from ..engines.exact import least_products, matmul
+from .algorithms import checked_precision, refuse_with_devices
 from .copy import ascontiguousarray
-from .expressions import Expression, Term, common_type, expression, letter, stand_in
-from .routing import answer, at_once
+from .expressions import (
+    axes_of_dot,
+    axes_of_inner,
+    axes_of_tensordot,
+    common_axes,
+    settle_dot,
+    settle_inner,
+    settle_kron,
+    settle_outer,
+    settle_tensordot,
+    settle_vdot,
+)
+from .gufunc import MatmulArguments, resolve_product, single_out
+from .routing import NumpyProduct, answer
 from .signatures import Devices, Precision, typed_product
-
-Letters = tuple[str, ...]
-_NDARRAY = np.ndarray                  # a look-up less
 
 
 @typed_product
@@ -68,17 +66,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None,
     >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    if type(a) is _NDARRAY and precision is variant is None \
-            and (result := at_once("dot", np.dot, a, b, out, settle=settle_dot)) is not None:
-        return result
-    return dot_for("dot", a, b, out, checked_algorithm(precision, variant))
-
-
-def dot_for(function: str, a: Any, b: Any, out: Any = None,
-            algorithm: Algorithm = AS_PLANNED) -> Any:
-    result = answer(function, np.dot, settle_dot, algorithm, *_typed(a, b), out=out)
-    # NumPy's, of ``out`` too
-    return result[()] if type(result) is np.ndarray and result.ndim == 0 else result
+    return answer(DOT, a, b, out, precision, variant)
 
 
 @typed_product
@@ -113,11 +101,7 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None,
     >>> cuteblas.inner(np.ones((2, 3)), np.ones((4, 3))).shape
     (2, 4)
     """
-    if type(a) is _NDARRAY and precision is variant is None \
-            and (result := at_once("inner", np.inner, a, b, settle=_settle_inner)) is not None:
-        return result
-    return answer("inner", np.inner, _settle_inner, checked_algorithm(precision, variant),
-                  *_typed(a, b))
+    return answer(_INNER, a, b, None, precision, variant)
 
 
 def vdot(a: Any, b: Any, /) -> Any:
@@ -146,12 +130,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     >>> cuteblas.vdot([1j, 2], [1, 1])
     np.complex128(2-1j)
     """
-    if type(a) is _NDARRAY and (result := at_once("vdot", np.vdot, a, b)) is not None:
-        return result
-    if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.shape != b.shape and a.size == b.size \
-            and _common_axes(a.shape, b.shape) is None:
-        a = ascontiguousarray(a).reshape(-1)
-    return answer("vdot", np.vdot, _settle_vdot, AS_PLANNED, *_typed(a, b))
+    return answer(_VDOT, a, b)
 
 
 @typed_product
@@ -183,9 +162,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     array([[ 3,  4,  5],
            [ 6,  8, 10]])
     """
-    if type(a) is _NDARRAY and (result := at_once("outer", np.outer, a, b, out)) is not None:
-        return result
-    return answer("outer", np.outer, settle_outer, AS_PLANNED, a, b, out=out)
+    return answer(_OUTER, a, b, out)
 
 
 @typed_product
@@ -229,12 +206,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     """
     if devices is not None:
         return _tensordot_over(a, b, axes, devices, checked_precision(precision), variant)
-    if type(a) is _NDARRAY and precision is variant is None \
-            and (result := at_once("tensordot", np.tensordot, a, b, None, {"axes": axes},
-                                   settle_tensordot)) is not None:
-        return result
-    return answer("tensordot", np.tensordot, settle_tensordot,
-                  checked_algorithm(precision, variant), a, b, axes=axes)
+    return answer(TENSORDOT, a, b, None, precision, variant, {"axes": axes})
 
 
 def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str,
@@ -274,18 +246,117 @@ def kron(a: Any, b: Any) -> Any:
     >>> cuteblas.kron([1, 10], [1, 2, 3])
     array([ 1,  2,  3, 10, 20, 30])
     """
-    if type(a) is _NDARRAY and (result := at_once("kron", np.kron, a, b)) is not None:
-        return result
-    return answer("kron", np.kron, _settle_kron, AS_PLANNED, a, b)
+    return answer(_KRON, a, b)
 
 
-def _typed(a: Any, b: Any) -> tuple[Any, Any]:
+@typed_product
+def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
+    """Dot products of vectors, the first one conjugated, as ``numpy.vecdot``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., n), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy
+        out. Any strides; elements are conjugated as they are read.
+    out : array or 1-tuple of array, optional
+        Receives the result and is returned. It may have any strides and may overlap the inputs.
+    axes, axis, keepdims, casting, order, dtype, subok, signature
+        As in ``numpy.vecdot``.
+
+    Returns
+    -------
+    array or scalar
+        Of shape (...).
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        The errors of ``numpy.vecdot``, in its words and before anything runs; also for operands on
+        different devices.
+
+    Examples
+    --------
+    >>> cuteblas.vecdot(np.ones((5, 3)), np.array([1.0, 2.0, 3.0]))
+    array([6., 6., 6., 6., 6.])
+    """
+    return answer(VECDOT, x1, x2, out, arguments=arguments)
+
+
+@typed_product
+def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
+    """Products of matrices and vectors, as ``numpy.matvec``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., m, n) and (..., n), batch dimensions broadcast. NumPy in, NumPy
+        out; CuPy in, CuPy out. Any strides.
+    out : array or 1-tuple of array, optional
+        Receives the result and is returned. It may have any strides and may overlap the inputs.
+    axes, axis, keepdims, casting, order, dtype, subok, signature
+        As in ``numpy.matvec``.
+
+    Returns
+    -------
+    array
+        Of shape (..., m).
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        The errors of ``numpy.matvec``, in its words and before anything runs; also for operands on
+        different devices.
+
+    Examples
+    --------
+    >>> cuteblas.matvec(np.ones((5, 2, 3)), np.array([1.0, 2.0, 3.0])).shape
+    (5, 2)
+    """
+    return answer(_MATVEC, x1, x2, out, arguments=arguments)
+
+
+@typed_product
+def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
+    """Products of conjugated vectors and matrices, as ``numpy.vecmat``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., n) and (..., n, m), batch dimensions broadcast. NumPy in, NumPy
+        out; CuPy in, CuPy out. Any strides; elements are conjugated as they are read.
+    out : array or 1-tuple of array, optional
+        Receives the result and is returned. It may have any strides and may overlap the inputs.
+    axes, axis, keepdims, casting, order, dtype, subok, signature
+        As in ``numpy.vecmat``.
+
+    Returns
+    -------
+    array
+        Of shape (..., m).
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        The errors of ``numpy.vecmat``, in its words and before anything runs; also for operands on
+        different devices.
+
+    Examples
+    --------
+    >>> cuteblas.vecmat(np.array([1.0, 2.0]), np.ones((5, 2, 3))).shape
+    (5, 3)
+    """
+    return answer(_VECMAT, x1, x2, out, arguments=arguments)
+
+
+# -- what NumPy does with their operands -----------------------------------------------------------
+def _typed(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     """A list without elements takes the other operand's type (before NumPy 2.5 only ``b``)."""
-    return _typed_as(b, a) if _EITHER_SIDE else a, _typed_as(a, b)
+    return _typed_as(b, a) if _EITHER_SIDE else a, _typed_as(a, b), out
 
 
 def _typed_as(other: Any, x: Any) -> Any:
-    if type(x) not in (list, tuple) or kind_of(other) not in ("numpy", "scalar", "like") or _is_empty(other) or not _is_empty(x):
+    if type(x) not in (list, tuple) or not _is_empty(x) or _is_empty(other) \
+            or kind_of(other) not in ("numpy", "scalar", "like"):
         return x
     return np.asarray(x, np.asarray(other).dtype)
 
@@ -297,142 +368,90 @@ def _is_empty(x: Any) -> bool:
     return type(x) in (list, tuple) and all(map(_is_empty, x))
 
 
-# -- what they compute -----------------------------------------------------------------------------
-def _letters(*shapes: Ints) -> Iterator[Letters]:
-    start = 0
-    for shape in shapes:
-        yield tuple(letter(start + i) for i in range(len(shape)))
-        start += len(shape)
+def _as_vectors(a: Any, b: Any, out: None) -> tuple[Any, Any, None]:
+    if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.shape != b.shape and a.size == b.size \
+            and common_axes(a.shape, b.shape) is None:
+        a = ascontiguousarray(a).reshape(-1)
+    return _typed(a, b, out)
 
 
-def _products(a: Memory, b: Memory, first: Letters, second: Letters, result: Sequence[str],
-              call: Any, scalar: bool = True) -> Expression:
-    """The products of elements with these letters, in the type of the result of ``call``."""
-    extents = dict(zip((*first, *second), (*a.shape, *b.shape), strict=True))
-    return expression((Term(first), Term(second)), result, extents,
-                      common_type(call, a.dtype, b.dtype), scalar)
+def _of_ufunc(x1: Any, x2: Any, out: Any) -> tuple[Any, Any, Any]:
+    return x1, x2, single_out(out)
 
 
-def _matched(a: Memory, b: Memory, axes_a: Sequence[int], axes_b: Sequence[int], call: Any,
-             scalar: bool = True) -> Expression | None:
-    """The sum over pairs of axes, which must not be negative; ``None`` if their extents differ."""
-    if [a.shape[i] for i in axes_a] != [b.shape[i] for i in axes_b]:
+def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
+    """``numpy.vecmat`` with results of any strides."""
+    # NumPy 2.2 to 2.4 ignores the result's strides in its complex loop, and writes beyond it.
+    if out is None and not arguments:
+        return np.vecmat(x1, x2)
+    real = not {"dtype", "signature", "sig"} & arguments.keys() and not any(
+        (x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype).kind == "c" for x in (x1, x2))
+    if out is None and (real or arguments.get("order") not in ("A", "F", "a", "f")):
+        return np.vecmat(x1, x2, **arguments)
+    if out is None:
+        result = np.vecmat(x1, x2, **arguments)
+        if type(result) is np.ndarray:
+            result[...] = np.vecmat(x1, x2, **{**arguments, "order": "C"})
+        return result
+    axes = arguments.get("axes")
+    core = axes[2] if isinstance(axes, list) and len(axes) == 3 else -1
+    axis = core[0] if isinstance(core, tuple) and len(core) == 1 else core
+    if real or type(out) is not np.ndarray or not out.flags.writeable or not isinstance(axis, int) \
+            or not -out.ndim <= axis < out.ndim or out.strides[axis] == out.itemsize:
+        return np.vecmat(x1, x2, out=out, **arguments)
+    contiguous = np.moveaxis(np.empty_like(np.moveaxis(out, axis, -1), order="C"), -1, axis)
+    out[...] = np.vecmat(x1, x2, out=contiguous, **arguments)
+    return out
+
+
+# -- by BLAS, of types for which NumPy has none ----------------------------------------------------
+def _axes_by_blas(axes_of: Func, name: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None,
+                  **arguments: Any) -> Any:
+    """The sum over pairs of axes as a product of two matrices."""
+    axes_a, axes_b = axes_of(a, b, **arguments) or ((), ())
+    summed = [a.shape[i] for i in axes_a]
+    k = prod(summed)
+    if not k or a.size * b.size < k * least_products(a, b) \
+            or summed != [b.shape[i] for i in axes_b]:
         return None
-    first, second = _letters(a.shape, b.shape)
-    pairs = dict(zip(axes_b, (first[i] for i in axes_a), strict=True))
-    second = tuple(pairs.get(i, c) for i, c in enumerate(second))
-    rest = [c for axes in (first, second) for c in axes if c not in pairs.values()]
-    return _products(a, b, first, second, rest, call, scalar)
-
-
-def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
-    """The sum over the last axis of ``a`` and some axis of ``b``, or the product with a scalar."""
-    if a.shape and b.shape:
-        return _matched(a, b, (len(a.shape) - 1,), (axis,), call)
-    settled = _matched(a, b, (), (), call)
-    return settled if settled is None or _by_blas(settled) else _scaled(settled, a, b)
-
-
-def _by_blas(settled: Expression) -> bool:
-    """Whether NumPy gives a product with a scalar to BLAS: rules of ``dot``, not ``multiply``."""
-    return settled.dtype.char in "fdFD" and len(settled.shape) < 3
-
-
-def _scaled(settled: Expression, a: Memory, b: Memory) -> Expression:
-    """An expression; a new result of a product with a scalar has the order of the other operand."""
-    rank = len(settled.shape)
-    if rank < 2 or (a.shape and b.shape):
-        return settled
-    other = a if a.shape else b
-    walk = np.nditer([shadow(tuple(min(n, 2) for n in other.shape), other.strides), None],
-                     ["zerosize_ok"], order="K")
-    strides = walk.operands[1].strides
-    axes = sorted(range(rank), key=lambda axis: -strides[axis])
-    return replace(settled, strides=contiguous_strides(settled.shape, settled.dtype.itemsize, axes))
-
-
-def _fits(settled: Expression, a: Memory, b: Memory, out: Memory) -> bool:
-    """Whether ``numpy.multiply`` would write the result to ``out``."""
-    try:
-        fits = np.broadcast_shapes(settled.shape, out.shape) == out.shape
-    except ValueError:
-        return False
-    if fits:
-        np.multiply(stand_in(a, (1,)), stand_in(b, (1,)), out=stand_in(out, (1,)))
-    return fits
-
-
-def settle_dot(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
-    rank = len(b.shape)
-    settled = _last_axes(a, b, max(rank - 2, 0), np.dot)
-    if settled is None or out is None:
-        return settled
-    if () in (a.shape, b.shape) and not _by_blas(settled):
-        return settled if _fits(settled, a, b, out) else None
-    if (out.dtype, len(out.shape)) != (settled.dtype, len(settled.shape)) or not (
-            is_contiguous(out, "C") and out.writeable and out.aligned):
-        raise ValueError(
-            "output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array)"
-        )
-    if out.shape != settled.shape:
-        raise ValueError("output array has wrong dimensions")
-    return settled
-
-
-def _settle_inner(a: Memory, b: Memory, out: None) -> Expression | None:
-    return _last_axes(a, b, len(b.shape) - 1, np.inner)
-
-
-def settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression | None:
-    """As NumPy reads ``axes``; what it cannot read it refuses itself."""
-    try:
-        axes_a, axes_b = axes
-    except TypeError:
-        axes_a, axes_b = range(-axes, 0), range(axes)
-    named = [[*x] if np.iterable(x) else [x] for x in (axes_a, axes_b)]
-    if len(named[0]) != len(named[1]) or any(isinstance(i, bool) for i in chain(*named)):
+    rows, columns = ([i for i in range(x.ndim) if i not in axes]
+                     for x, axes in ((a, axes_a), (b, axes_b)))
+    shape = (*[a.shape[i] for i in rows], *[b.shape[i] for i in columns])
+    if out is not None and (out.shape != shape or not out.flags.carray):
         return None
-    with suppress(TypeError, ValueError):
-        axes_a, axes_b = map(normalize_axis_tuple, named, (len(a.shape), len(b.shape)))
-        return _matched(a, b, axes_a, axes_b, np.dot, scalar=False)
-    return None
+    result = matmul(name, a.transpose(*rows, *axes_a).reshape(-1, k),
+                    b.transpose(*axes_b, *columns).reshape(k, -1),
+                    None if out is None else out.reshape(a.size // k, -1))
+    return result if result is None else out if out is not None else result.reshape(shape)
 
 
-def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
-    axes = _common_axes(a.shape, b.shape) if a.size == b.size else None
-    if axes is None:
+def _vectors_by_blas(vectors: int, insert: Any, axis: int, name: str, a: np.ndarray, b: np.ndarray,
+                     out: np.ndarray | None, **arguments: Any) -> Any:
+    """Products of matrices and vectors; the latter, an operand by number, get an axis."""
+    operands = [a, b]
+    rank = operands[vectors].ndim
+    if arguments or not rank or operands[1 - vectors].ndim < 2:
         return None
-    first, second, extents = axes
-    return expression((Term(first, conj=True), Term(second)), (), extents,
-                      common_type(np.vdot, a.dtype, b.dtype))
+    if rank == 1:
+        return matmul(name, a, b, out)
+    operands[vectors] = operands[vectors][insert]
+    a, b = operands
+    result = matmul(name, a, b, None if out is None else out[insert])
+    return result if result is None else out if out is not None else result.squeeze(axis)
 
 
-def _common_axes(shape1: Ints, shape2: Ints) -> tuple[Letters, Letters, dict[str, int]] | None:
-    """Letters for the axes of two arrays of one size that count elements alike, and their extents:
-    (6,) and (2, 3) give (ab,) and (a, b). ``None`` if no extents divide both shapes."""
-    if 0 in shape1:
-        axes1, axes2 = (tuple("" if n else "a" for n in shape) for shape in (shape1, shape2))
-        return axes1, axes2, {"a": 0}
-    # the elements from each axis on, and where either shape has a bound
-    sizes = [[*accumulate(shape[::-1], mul, initial=1)] for shape in (shape1, shape2)]
-    bounds = sorted({*chain(*sizes)})
-    if any(n % m for m, n in pairwise(bounds)):
-        return None
-    letters = {n: letter(i) for i, n in enumerate(bounds[1:])}
-    first, second = (tuple("".join(c for n, c in letters.items() if low < n <= high)[::-1]
-                           for low, high in pairwise(each))[::-1] for each in sizes)
-    return first, second, {letters[n]: n // m for m, n in pairwise(bounds)}
-
-
-def settle_outer(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
-    first, second = _letters(a.shape, b.shape)
-    settled = _products(a, b, first, second, ("".join(first), "".join(second)), np.multiply)
-    return settled if out is None or _fits(settled, a, b, out) else None
-
-
-def _settle_kron(a: Memory, b: Memory, out: None) -> Expression | None:
-    first, second = _letters(a.shape, b.shape)
-    rank = max(len(first), len(second))
-    blocks = zip(*(("",) * (rank - len(axes)) + axes for axes in (first, second)), strict=True)
-    return _scaled(_products(a, b, first, second, ["".join(block) for block in blocks],
-                             np.multiply), a, b)
+# -- functions -------------------------------------------------------------------------------------
+DOT = NumpyProduct("dot", np.dot, settle_dot, _typed, partial(_axes_by_blas, axes_of_dot))
+_INNER = NumpyProduct("inner", np.inner, settle_inner, _typed,
+                      partial(_axes_by_blas, axes_of_inner))
+TENSORDOT = NumpyProduct("tensordot", np.tensordot, settle_tensordot,
+                         by_blas=partial(_axes_by_blas, axes_of_tensordot))
+_VDOT = NumpyProduct("vdot", np.vdot, settle_vdot, _as_vectors)
+_OUTER = NumpyProduct("outer", np.outer, settle_outer)
+_KRON = NumpyProduct("kron", np.kron, settle_kron)
+VECDOT, _MATVEC, _VECMAT = (
+    NumpyProduct(ufunc.__name__, numpys, partial(resolve_product, ufunc=ufunc), _of_ufunc, by_blas)
+    for ufunc, numpys, by_blas in (
+        (np.vecdot, np.vecdot, None),
+        (np.matvec, np.matvec, partial(_vectors_by_blas, 1, (..., None), -1)),
+        (np.vecmat, _vecmat_by_numpy, partial(_vectors_by_blas, 0, (..., None, slice(None)), -2))))

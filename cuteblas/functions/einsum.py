@@ -38,6 +38,7 @@ from .subscripts import (
 _by_numpy = tally("einsum", "calls", "numpy")
 _as_view = tally("einsum", "calls", "a view").tick
 _NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that kernels multiply
+_ON_HOST = _NUMBERS | {"g", "G"}
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
 SMALL = 2048            # products that NumPy's plain loop does before a product of matrices has
                         # begun
@@ -275,15 +276,14 @@ def _key_of_arrays(subscripts: Any, arrays: Sequence[np.ndarray], *how: Any) -> 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None,
              **arguments: Any) -> Any:
     """``einsum`` of NumPy arrays in pairs by BLAS, by the plain loop, or by ``numpy.einsum``."""
-    arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x
-              for x in given]
+    arrays = [np.asarray(x) if _is_converted(x, optimize) else x for x in given]
     if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
     every = arrays if out is None else [*arrays, out]
     if text is None or any(type(x) is not np.ndarray for x in every):
-        return _by_numpys_loops(operands, optimize, arguments, *arrays, out=out)
+        return _by_plain_numpy(operands, *arrays, optimize=optimize, out=out, **arguments)
     how: tuple[Any, ...] = ()
     if optimize is not False or arguments or out is not None:
         how = key_of({"optimize": optimize, **arguments}), out is not None and out.flags.writeable
@@ -295,30 +295,20 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     return program(*arrays, out=out)
 
 
-def _is_converted(x: Any) -> bool:
-    """Whether NumPy makes an array of an object, which does not answer in its place."""
-    return kind_of(x) in ("scalar", "like") and not hasattr(type(x), "__array_function__")
+def _is_converted(x: Any, optimize: Any) -> bool:
+    """Whether NumPy makes a plain array of an object, which does not answer in its place."""
+    kinds = ("scalar", "like", "subclass") if _is_default(optimize) else ("scalar", "like")
+    return kind_of(x) in kinds and getattr(type(x), "__array_function__", _PLAIN) is _PLAIN
 
 
-def _by_numpys_loops(operands: Sequence[Any], optimize: Any, arguments: ByName,
-                     *arrays: Any, out: Any = None) -> Any:
-    """``numpy.einsum``; more than two numeric arrays in our order, unless a cast is asked for."""
-    casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
-    if len(arrays) > 2 and _is_default(optimize) and not casts:
-        shapes = [np.shape(x) for x in arrays]
-        floating = all(isinstance(x, np.ndarray) and x.dtype.kind in "fc" for x in arrays)
-        subscripts = read(operands, shapes) if floating else None
-        if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
-            path = ["einsum_path", *contraction_path(subscripts)]
-            result = _by_plain_numpy(operands, *arrays, optimize=path, **arguments)
-            return result if result.ndim else result[()]
-    named = arguments if out is None else {**arguments, "out": out}
-    return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
+_PLAIN = np.ndarray.__array_function__
 
 
-def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False,
+def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False, out: Any = None,
                     **named: Any) -> Any:
     """``numpy.einsum``, for which our name for the order of choice means its plain loop."""
+    if out is not None:
+        named["out"] = out
     return np.einsum(*with_operands(operands, arrays),
                      optimize=False if _is_default(optimize) else optimize, **named)
 
@@ -331,12 +321,12 @@ def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.nda
              arguments: ByName) -> Func:
     """How a call on NumPy arrays runs: in pairs, by the plain loop, or by ``numpy.einsum``."""
     operands = text, *arrays
-    by_numpy = partial(_by_numpys_loops, (text,), optimize, arguments)
+    by_numpy = partial(_by_plain_numpy, (text,), optimize=optimize, **arguments)
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories],
                       None if out_memory is None else out_memory.shape)
-    if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(x.dtype.char in _NUMBERS for x in arrays):
+    if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(x.dtype.char in _ON_HOST for x in arrays):
         return by_numpy
     count, products = len(arrays), prod(subscripts.extents.values())
     may_loop = _is_default(optimize) and count < _MOST_OPERANDS
@@ -346,7 +336,7 @@ def _program(text: str, arrays: Sequence[np.ndarray], optimize: Any, out: np.nda
     # NumPy's loop rounds sums of float16 on their way, and takes any bytes for the machine's
     in_steps = (sums and "e" in (settled.dtype.char, None if out is None else out.dtype.char)) \
         or ((sums or count > 1) and not settled.dtype.isnative)
-    if settled.dtype.char not in _NUMBERS or (count < 2 and not in_steps):
+    if settled.dtype.char not in _ON_HOST or (count < 2 and not in_steps):
         return by_numpy
     if not loops or in_steps:
         from .numpy_einsum import loop_ns, program
@@ -410,7 +400,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     dtype = np.asarray(result).dtype if out is None else np.result_type(*(x.dtype for x in memories), out.dtype)
     if arguments.get("dtype") is not None:
         dtype = np.dtype(arguments["dtype"])
-    return dtype, ours or not isinstance(result, np.ndarray)
+    return dtype, out is None and (ours or not isinstance(result, np.ndarray))
 
 
 def _view(call: NumpyCall, settle: Settle) -> Any:

@@ -29,7 +29,7 @@ from .algorithms import (
 )
 from .copy import check_out, checked_order, why_not_words
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import COPY, UFUNC, NumpyCall, Resolved, reason_of, resolve, resolve_matmul
+from .routing import COPY, UFUNC, NumpyCall, Resolved, reason_of, resolve, settle_call
 from .signatures import Card, EpilogueLike, Order, Precision
 
 if TYPE_CHECKING:
@@ -223,10 +223,10 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
         return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}",
                            f"NumPy: {reason_of(resolved)}")
     if not resolved.engine.on_host:
-        resolve_matmul(asked)
+        settle_call(asked, resolve_product)
     (first, second), target = resolved.memories, resolved.out_memory
     planned, runs_on = _place(
-        resolved, card, lambda: resolved.work(resolve_product(first, second, target, arguments)),
+        resolved, card, lambda: resolved.work(resolve_product(first, second, target, **arguments)),
         lambda: None if arguments else words_for(*resolved.arrays))
     return explain_product_of(first, second, target, planned, runs_on, algorithm, arguments)
 
@@ -285,7 +285,7 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     from .gemm import GemmArguments
     from .staging import arrays_at, run_product
 
-    product = resolve_product(x1, x2, out, arguments)
+    product = resolve_product(x1, x2, out, **arguments)
     call = f"{'blas.gemm' if element else 'matmul'}: {_described(x1, x2, out or product, element)}"
     if not has_kernels(product.dtype):
         refuse_variant(algorithm.variant, f"there are no kernels for {product.dtype}")
@@ -411,13 +411,13 @@ def _place(resolved: Resolved, card: DeviceInfo | None, work: Callable[[], Work]
     if kind_of(x) == "cupy":
         return device, f"cuda:{x.data.device_id}, {device.name}"
     moves = may_move(*resolved.arrays, resolved.out)
-    runs_on = where_it_runs(work(), device.name) if moves else _on_the_host(device)
+    runs_on = where_it_runs(work(), device.name) if moves else on_the_host(device)
     if runs_on.startswith("NumPy;") and (words := by_numpy()) is not None:
         runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
     return device, runs_on
 
 
-def _on_the_host(device: DeviceInfo) -> str:
+def on_the_host(device: DeviceInfo) -> str:
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"

@@ -22,9 +22,9 @@ from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmArguments, refuse_shared_outputs
-from .gufunc import Product, let_numpy_refuse, single_out
+from .gufunc import Product, let_numpy_refuse, resolve_product, single_out
 from .host_gemm import multiply
-from .routing import UFUNC, NumpyCall, Resolved, reason_of, resolve_matmul
+from .routing import UFUNC, NumpyCall, Resolved, reason_of, settle_call
 from .staging import run_product
 
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
@@ -154,7 +154,7 @@ def resolve_fused(x1: Any, x2: Any, out: Any, bound: Bound, arguments: ByName,
     """The operands, and the product that NumPy makes of them."""
     given = {name: x for name, x in bound.given.items() if not is_choice(x)}
     asked = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, rules=UFUNC)
-    found = resolve_matmul(asked, host, given)
+    found = settle_call(asked, resolve_product, host, given)
     if not isinstance(found, str):
         return found
     if kind_of(out) in ("scalar", "like") and out is not None:

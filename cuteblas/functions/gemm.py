@@ -109,7 +109,6 @@ class GemmCall:
     result: Any
     auxiliary: ByName
     reductions: tuple[tuple[str, int, Any, Any], ...] = ()
-    copies: tuple[str, ...] = ()
     later: tuple[tuple[Any, Any], ...] = ()
 
 
@@ -129,14 +128,10 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
     shape, kind, sums = given.shape, given.kind, given.sums
     scalars = {"alpha": given.effective_alpha, "beta": given.beta}
     kinds = {name: scalar_kind(x) for name, x in scalars.items()}
-    copies: list[str] = []
     later: list[tuple[Any, Any]] = []
 
     def staged(name: str, x: Any, dtype: np.dtype | None = None) -> Any:
-        stage = readable(run.memory(x), x.dtype.newbyteorder("=") if dtype is None else dtype)
-        if stage.reason is not None:
-            copies.append(f"{name}: {stage.reason}")
-        return run.staged(x, stage)
+        return run.staged(x, readable(run.memory(x), dtype or x.dtype.newbyteorder("=")), name)
 
     def written(name: str, array: Any, new: Memory, over_c: ByName = NOTHING,
                 inputs: Sequence[Any] = ()) -> Any:
@@ -149,7 +144,7 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
              if not same_elements(run.memory(x), memory) and overlap(run.memory(x), memory)), None)
         if reason is None:
             return array
-        copies.append(f"{name}: {reason}")
+        run.count("copies", f"{name}: {reason}")
         later.append((array, made := run.empty(new)))
         return made
 
@@ -207,8 +202,8 @@ def prepare(run: Execution, given: GemmArguments) -> GemmCall:
         auxiliary = {name: x for name, x in outputs.items()
                      if name not in trace.hidden} | auxiliary | epilogue.outputs
     return GemmCall(problem, arrays, numbers=numbers, result=target if out is None else out,
-                    auxiliary=auxiliary, reductions=tuple(reductions), copies=tuple(copies),
-                    later=tuple(later), **scalars | on_device)
+                    auxiliary=auxiliary, reductions=tuple(reductions), later=tuple(later),
+                    **scalars | on_device)
 
 
 def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
@@ -222,9 +217,7 @@ def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
 
 
 def finish(run: Execution, call: GemmCall) -> Result:
-    """Do what remains when C was computed: count copies, reduce, and return results."""
-    for copied in call.copies:
-        run.count("copies", copied)
+    """Do what remains when C was computed: reduce, and return results."""
     for reduction in call.reductions:
         _reduce(run, *reduction)
     for given, computed in call.later:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import index
@@ -14,14 +15,21 @@ from ..engines.counters import tally
 from ..engines.exact import LEAST, SMALL, WITHOUT_BLAS, least_products
 from ..engines.memory import Ints, Memory, new_memory
 from ..engines.placement import offload, stays, work_of
-from .algorithms import AS_PLANNED, NATIVE, checked_algorithm
-from .dot import dot_for, settle_dot, settle_outer, settle_tensordot
-from .expressions import Expression, stand_in
+from .algorithms import NATIVE, checked_algorithm
+from .dot import DOT, TENSORDOT, VECDOT
+from .expressions import Expression, settle_dot, settle_outer, stand_in
 from .matmul import matmul as any_matmul
-from .routing import NumpyCall, answer, at_once, delegate, resolve, route_of, without_kernels
+from .routing import (
+    NumpyCall,
+    NumpyProduct,
+    answer,
+    delegate,
+    resolve,
+    route_of,
+    without_kernels,
+)
 from .signatures import Array, Precision, Promoted, typed_conversion, typed_product
 from .transpose import matrix_transpose
-from .vecdot import answer_gufunc
 
 __all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "tensordot",
            "vecdot"]
@@ -83,7 +91,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     >>> cuteblas.linalg.vecdot(np.ones((5, 3)), np.ones((5, 3)))
     array([3., 3., 3., 3., 3.])
     """
-    return answer_gufunc("linalg.vecdot", np.vecdot, x1, x2, axis=axis)
+    return answer(_VECDOT, x1, x2, arguments={"axis": axis})
 
 
 @typed_product
@@ -111,8 +119,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None
     >>> cuteblas.linalg.tensordot(np.ones((2, 3, 4)), np.ones((3, 4, 5))).shape
     (2, 5)
     """
-    return answer("linalg.tensordot", np.tensordot, settle_tensordot,
-                  checked_algorithm(precision, variant), x1, x2, axes=axes)
+    return answer(_TENSORDOT, x1, x2, None, precision, variant, {"axes": axes})
 
 
 @typed_product
@@ -143,11 +150,16 @@ def outer(x1: Any, x2: Any, /) -> Any:
     array([[3, 4],
            [6, 8]])
     """
-    return answer("linalg.outer", np.linalg.outer, _settle_vectors, AS_PLANNED, x1, x2)
+    return answer(_OUTER, x1, x2)
 
 
 def _settle_vectors(x1: Memory, x2: Memory, out: None) -> Expression | None:
     return settle_outer(x1, x2, out) if len(x1.shape) == len(x2.shape) == 1 else None
+
+
+_VECDOT, _TENSORDOT, _CHAIN = (replace(product, name=name) for product, name in (
+    (VECDOT, "linalg.vecdot"), (TENSORDOT, "linalg.tensordot"), (DOT, "linalg.multi_dot")))
+_OUTER = NumpyProduct("linalg.outer", np.linalg.outer, _settle_vectors)
 
 
 def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
@@ -200,9 +212,9 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
     if isinstance(resolved, str):
         return delegate(call, resolved)
     if (strange := resolved.strange) is not None:
-        return without_kernels(call, resolved, strange)
+        return delegate(call, without_kernels(call, resolved, strange))
     if count == 2:
-        return dot_for(function, operands[0], operands[1], out, algorithm)
+        return answer(_CHAIN, operands[0], operands[1], out, precision)
     ranks = [len(x.shape) for x in resolved.memories]
     if count < 2 or not _are_chain(ranks):
         return np.linalg.multi_dot([stand_in(x) for x in resolved.memories])
@@ -210,7 +222,7 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
     products, tree = _cheapest([x.shape for x in matrices])
     # in the order in which they are made, before any is made
     _multiplied(tree, _resolved, [*map(resolved.engine.memory, matrices)], resolved.out_memory)
-    multiplied = partial(_multiplied, tree, partial(dot_for, function, algorithm=algorithm))
+    multiplied = partial(_multiplied, tree, partial(answer, _CHAIN, precision=precision))
     if resolved.engine.moves:
         shape = matrices[0].shape[0], matrices[-1].shape[1]
         work = work_of(products, np.result_type(*matrices), matrices, out, shape)
@@ -259,8 +271,7 @@ def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
     products, tree = _cheapest([x.shape for x in matrices])
     if products < least_products(*arrays) or any(x.shape[1] != y.shape[0] for x, y in pairwise(matrices)):
         return None
-    multiply = partial(at_once, "linalg.multi_dot", np.dot)
-    return _of_ranks(_multiplied(tree, multiply, matrices), ranks)
+    return _of_ranks(_multiplied(tree, partial(answer, _CHAIN), matrices), ranks)
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:

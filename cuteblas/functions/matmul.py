@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Unpack
+from functools import cache
+from typing import Any, Unpack
 
 import numpy as np
 
-from ..engines.counters import tally
-from ..engines.dispatch import ByName, Func, fast_paths, kind_of, own_call, replays
+from ..engines.dispatch import ByName, Func, fast_paths, own_call, replays
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
-from ..engines.placement import FEW, Work, offload, staying, stays
+from ..engines.placement import FEW, Work, staying, stays
 from ..engines.replay.recording import store
-from ..engines.settings import (
-    backend_of_environment,
-    chosen_backend,
-    current_backend,
-    devices_of_environment,
-)
+from ..engines.settings import backend_of_environment, chosen_backend
 from .algorithms import (
     AS_PLANNED,
     NATIVE,
-    Algorithm,
-    checked_algorithm,
+    check_variant,
     checked_precision,
     refuse_with_devices,
 )
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import UFUNC, NumpyCall, delegate, rehearse, resolve_matmul
+from .routing import UFUNC, NumpyCall, NumpyProduct, Resolved, answer, offloaded
 from .signatures import Devices, EpilogueLike, Precision, typed_product
-
-if TYPE_CHECKING:
-    from ..engines.execution import Execution
 
 _NDARRAY = np.ndarray                  # a look-up less
 _MANY = (FEW // 2)**2                  # of the sizes of operands that may be worth the way to a GPU
-_count = tally("matmul", "calls", "numpy").tick
+HEAD = "matmul", "auto", None         # of calls without arguments
 
 
 @typed_product
@@ -109,8 +98,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     if variant is None and epilogue is None and devices is None and not arguments:
         kind, result = type(x1), None
         if kind is _NDARRAY:    # plain arrays by BLAS or by NumPy's loop, without further questions
-            if type(x2) is _NDARRAY and precision is None and (out is None
-                                                               or type(out) is _NDARRAY):
+            if type(x2) is _NDARRAY and (precision is None or precision in NATIVE) and (
+                    out is None or type(out) is _NDARRAY):
                 where = chosen_backend() or backend_of_environment()
                 if where == "numpy" or (where == "auto"
                                         and (x1.size * x2.size <= _MANY or stays(x1, x2)
@@ -124,11 +113,12 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
                     result = np.matmul(x1, x2) if out is None else np.matmul(x1, x2, out)
                     _count()
                     return result
-                result = _like_before(x1, x2, out, where)
+                if precision != "ieee":
+                    result = _like_before(x1, x2, out, where)
         elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
-        elif (replay := replays[kind]) is not None:
-            result = replay(("matmul", precision), (x1, x2), out)
+        elif precision is None and (replay := replays[kind]) is not None:
+            result = replay(HEAD, (x1, x2), out)
         if result is not None:
             return result
     if devices is not None:
@@ -140,7 +130,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant,
                                             **arguments})
-    return _matmul(checked_algorithm(precision, variant, "gemm"), x1, x2, out, arguments)
+    check_variant(variant, "gemm")
+    return answer(_MATMUL, x1, x2, single_out(out), precision, variant, arguments)
 
 
 @cache
@@ -164,7 +155,6 @@ def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str,
 _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
 """Products of operands that may go to the GPU, by shapes, strides and types."""
 _MOST_KNOWN = 4096
-_SEVERAL_BYTES = 1 << 28                 # of operands that several GPUs share
 
 
 def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: str) -> Any:
@@ -176,81 +166,23 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
                                               or out.dtype is not found[0].dtype
                                               or not out.flags.writeable)) or stays(x1, x2):
         return None
-    return _offloaded(NumpyCall("matmul", np.matmul, (x1, x2), out), *found)
+    operands = x1, x2
+    result = offloaded(NumpyCall("matmul", np.matmul, operands, out, again=matmul), *found, operands,
+                       out)
+    return result[()] if out is None and found[0].shape == () else result
 
 
-def _offloaded(call: NumpyCall, product: Product, work: Work) -> Any:
-    operands, out, algorithm = call.operands, call.out, call.algorithm
-    result = offload("matmul", work, partial(_by_kernels, product, algorithm), operands, out,
-                     partial(_matmul, algorithm, operands[0], operands[1], out, call.arguments),
-                     stream=None if call.arguments or algorithm.variant
-                     else partial(_in_tiles, call, product))
-    return result[()] if out is None and product.shape == () else result
+def _note(call: NumpyCall, resolved: Resolved, product: Product, work: Work) -> None:
+    """Let later calls know that the host is faster, or what was resolved."""
+    a, b = resolved.arrays
+    if len(staying) < _MOST_KNOWN and work.never_moves():
+        staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
+    if not call.arguments and call.algorithm == AS_PLANNED \
+            and a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
+        new = product if resolved.out is None else resolve_product(*resolved.memories)
+        store(_known, (a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char),
+              (new, work))
 
 
-def _matmul(algorithm: Algorithm, x1: Any, x2: Any, out: Any, arguments: ByName) -> Any:
-    out = single_out(out)
-    precision, variant = algorithm
-    if variant is None and stays(x1, x2, out) \
-            and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):  # without further questions
-        if precision not in NATIVE:
-            rehearse(partial(_matmul, algorithm, x1, x2, out, arguments))
-        if not arguments and type(x1) is type(x2) is np.ndarray and (out is None
-                                                                     or type(out) is np.ndarray):
-            return matmul(x1, x2, out)
-        result = np.matmul(x1, x2, out=out, **arguments)
-        _count()
-        return result
-    # files are arrays to NumPy, too
-    if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):
-        result = _matmul(algorithm, _in_memory(x1), _in_memory(x2), _in_memory(out), arguments)
-        return result if out is None else out
-    call = NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm, UFUNC)
-    found = resolve_matmul(call)
-    if isinstance(found, str):
-        return delegate(call, found)
-    resolved, product = found
-    out = resolved.out
-    if resolved.engine.moves:
-        a, b = resolved.arrays
-        work = resolved.work(product)
-        if len(staying) < _MOST_KNOWN and work.never_moves():
-            staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
-        if not arguments and algorithm == AS_PLANNED and a.dtype.isnative and b.dtype.isnative \
-                and not np.may_share_memory(a, b):
-            first, second = resolved.memories
-            new = product if out is None else resolve_product(first, second)
-            store(_known, (a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char),
-                  (new, work))
-        return _offloaded(call._replace(operands=(a, b)), product, work)
-    with resolved.running("matmul") as (run, arrays):
-        result = _by_kernels(product, algorithm, run, arrays, out)
-        if not arguments and variant is None:
-            for name in (precision, None) if precision == "auto" else (precision,):
-                run.record(("matmul", name), arrays, out, result, "abc")
-    return result[()] if resolved.engine.on_host and out is None and product.shape == () else result
-
-
-def _in_memory(x: Any) -> Any:
-    """A file that is mapped into memory as a plain array."""
-    return x.view(np.ndarray) if type(x) is np.memmap else x
-
-
-def _by_kernels(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
-                out: Any) -> Any:
-    from .gemm import GemmArguments
-    from .staging import run_product
-
-    a, b = arrays
-    return run_product(run, product, GemmArguments(a, b, out=out, algorithm=algorithm))[0]
-
-
-def _in_tiles(call: NumpyCall, product: Product) -> np.ndarray | None:
-    """The product in tiles on the current GPU, a large one on all of ``CUTEBLAS_DEVICES``."""
-    (x1, x2), out, precision = call.operands, call.out, call.algorithm.precision
-    if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
-        from .devices import matmul_of_host
-
-        return matmul_of_host("matmul", x1, x2, out, devices, precision)
-    from .tiles import product_in_tiles
-    return product_in_tiles("matmul", x1, x2, out, precision, product)
+_MATMUL = NumpyProduct("matmul", np.matmul, resolve_product, rules=UFUNC._replace(note=_note))
+_count = _MATMUL.count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._dtypes import element_of
-from ..engines.dispatch import ByName, Func
-from ..engines.exact import WITHOUT_BLAS, least_products, product_of
+from ..engines.dispatch import Func
+from ..engines.exact import WITHOUT_BLAS, product_of
 from ..engines.memory import Ints, Memory, shadow, without_imaginary_part
-from ..engines.replay.recording import store
 from .expressions import Expression
-from .gufunc import resolve_product
 from .subscripts import whole_path
 
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
@@ -25,8 +23,6 @@ _CALL, _STEP, _LOOP_CALL, _OF_A_STACK = 5000.0, 4500.0, 2000.0, 150.0
 _RATES = {"b": (0.1, 1.7, 2.0, 4.0), "i": (0.9, 0.45, 1.2, 3.0), "f": (0.8, 0.3, 0.8, 2.5),
           "c": (1.0, 1.1, 2.3, 4.0), "e": (3.0, 4.5, 9.0, 13.0)}
 _MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
-
-_exact_programs: dict[Any, Func] = {}
 
 
 def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
@@ -45,10 +41,10 @@ class _Step(NamedTuple):
     by_blas: bool = False
 
 
-def program(settled: Expression, operands: Sequence[Memory], out: Memory | None = None,
-            multiply: Func | None = None) -> tuple[Func, float]:
+def program(settled: Expression, operands: Sequence[Memory],
+            out: Memory | None = None) -> tuple[Func, float]:
     """What computes a call from its operands and ``out``, which shares no memory with them, and the
-    expected nanoseconds; ``multiply`` takes all stacks of matrices."""
+    expected nanoseconds."""
     extents, shape, dtype = settled.extents, settled.shape, settled.dtype
     native = dtype.newbyteorder("=")
     row = element_of(native)
@@ -66,7 +62,7 @@ def program(settled: Expression, operands: Sequence[Memory], out: Memory | None 
         later = {*strides}.union(*left)
         kept = dict.fromkeys(c for term in chosen for c in term if c in later) if left \
             else sorted(strides, key=lambda c: -abs(strides[c]))            # as they are in memory
-        step = _step(chosen, "".join(kept), extents, wide, multiply)
+        step = _step(chosen, "".join(kept), extents, wide)
         steps.append((positions, step))
         left.append(step.kept)
     write = _writing(settled, target, wide, [*strides], step) if steps else None
@@ -84,41 +80,10 @@ def program(settled: Expression, operands: Sequence[Memory], out: Memory | None 
                     left = [x for i, x in enumerate(left) if i not in positions]
                     left.append(step.compute(*factors))
                 write(result, *[left[i] for i in ends])
-        return result[()] if out is None and settled.scalar and not shape else result
+        return result[()] if settled.scalar and not shape else result
 
     cast = sum(x.size for x in operands if x.dtype != wide)
     return run, _CALL + cast + sum(_STEP + step.expected_ns for _positions, step in steps)
-
-
-def contract_by_blas(key: Any, settle: Callable[..., Expression | None] | None, a: np.ndarray,
-                     b: np.ndarray, out: np.ndarray | None, arguments: ByName) -> Any:
-    """A contraction of integers, bool or float16 as products of matrices; ``None`` where NumPy's
-    loop is quicker, or refuses. ``key`` begins with the function's name."""
-    if not (a.ndim and b.ndim) or a.size * b.size < least_products(a, b) * min(b.shape) \
-            or not (out is None or out.flags.carray):
-        return None
-    if (run := _exact_programs.get(key)) is None:
-        run = _exact_program(key[0], settle, a, b, arguments)
-        store(_exact_programs, key, run)
-    result = run(a, b)
-    if out is None or result is None:
-        return result
-    if (out.shape, out.dtype) != (result.shape, result.dtype):
-        return None
-    out[...] = result
-    return out
-
-
-def _exact_program(function: str, settle: Callable[..., Expression | None] | None, a: np.ndarray,
-                   b: np.ndarray, arguments: ByName) -> Func:
-    settle = settle or partial(resolve_product, ufunc=getattr(np, function))
-    memories = [Memory(x.shape, x.strides, x.dtype) for x in (a, b)]
-    with suppress(TypeError, ValueError):               # NumPy's to refuse
-        settled = settle(*memories, None, **arguments)
-        if settled and settled.dtype.char in WITHOUT_BLAS \
-                and settled.products >= max(least_products(a, b), 2 * prod(settled.shape)):
-            return program(settled, memories, None, partial(product_of, function, counts=True))[0]
-    return lambda *_: None
 
 
 def _load(term: str, shape: Ints, dtype: np.dtype, wide: np.dtype) -> tuple[Func, str]:
@@ -158,14 +123,13 @@ def _writing(settled: Expression, target: Memory, wide: np.dtype, indices: Seque
     return copied
 
 
-def _step(terms: Sequence[str], kept: str, extents: Mapping[str, int], wide: np.dtype,
-          multiply: Func | None) -> _Step:
-    """The quicker of NumPy's loop and a product of two tensors, or that if it is asked for."""
+def _step(terms: Sequence[str], kept: str, extents: Mapping[str, int], wide: np.dtype) -> _Step:
+    """The quicker of NumPy's loop and a product of two tensors."""
     loop = _loop(terms, kept, extents, wide)
     if len(terms) != 2:
         return loop
-    pair = _pair(terms, kept, extents, wide, multiply or partial(product_of, "einsum"))
-    return loop if multiply is None and loop.expected_ns < pair.expected_ns else pair
+    pair = _pair(terms, kept, extents, wide)
+    return min(pair, loop, key=lambda step: step.expected_ns)
 
 
 def _loop(terms: Sequence[str], kept: Iterable[str], extents: Mapping[str, int],
@@ -176,8 +140,7 @@ def _loop(terms: Sequence[str], kept: Iterable[str], extents: Mapping[str, int],
                  loop_ns(wide, len(terms), products))
 
 
-def _pair(terms: Sequence[str], kept: str, extents: Mapping[str, int], wide: np.dtype,
-          multiply: Func) -> _Step:
+def _pair(terms: Sequence[str], kept: str, extents: Mapping[str, int], wide: np.dtype) -> _Step:
     """A product of two tensors as one of stacks of matrices, or of elements if nothing is summed.
 
     A tensor is first summed over indices that nothing else has. NumPy's loop takes over where that
@@ -196,6 +159,7 @@ def _pair(terms: Sequence[str], kept: str, extents: Mapping[str, int], wide: np.
     full = tuple(extents[c] for c in order)
     m, n, k, stack = map(size, (rows, columns, summed, batch))
     parts = 4 if wide.kind == "c" else 1
+    multiply: Func = partial(product_of, "einsum")
     if summed:
         groups = (*batch, *rows, *summed), (*batch, *summed, *columns)
         stacks = (stack,) if batch else ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,21 +12,25 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import NOTHING, ByName, Func, kind_of, own_call, own_types, replays
-from ..engines.exact import (
-    BY_BLAS,
-    FLOAT32,
-    FLOAT64,
-    OF_MATRICES,
-    SMALL,
-    WITHOUT_BLAS,
-    product,
-)
+from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import FEW, Work, host_engine, offload, rehearsing, stays, work_of
-from ..engines.settings import backend, backend_of_environment, chosen_backend
-from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
+from ..engines.settings import (
+    backend,
+    backend_of_environment,
+    chosen_backend,
+    devices_of_environment,
+)
+from .algorithms import (
+    AS_PLANNED,
+    BY_NUMPY,
+    NATIVE,
+    Algorithm,
+    checked_algorithm,
+    refuse_variant,
+)
 from .expressions import Expression, stand_in
-from .gufunc import UFUNCS, Product, resolve_product
+from .gufunc import UFUNCS, Product
 
 if TYPE_CHECKING:
     from ..engines.engine import Engine
@@ -40,10 +44,12 @@ _DELEGATED = "delegated to NumPy: "
 
 
 class Rules(NamedTuple):
-    """The ``names`` of a function's operands, and the protocol of types that answer themselves."""
+    """The ``names`` of a function's operands, the protocol of types that answer themselves, and who
+    takes ``note`` of what was settled for calls that may move to the GPU."""
 
     names: tuple[str, ...] = ()
     answered: str | None = "NumPy's functions"
+    note: Callable[..., None] | None = None
 
 
 FUNCTION, UFUNC, COPY = Rules(), Rules(("x1", "x2"), "ufuncs"), Rules(("the array",), None)
@@ -137,17 +143,20 @@ def resolve(call: NumpyCall, host: Engine | None = None,
         return _resolve_on_gpu(call, given)
     if by_numpy:
         return "numpy"
+    engine = host_engine() if host is None else host
     if rules.answered is not None:
         for x, kind in zip(arrays, kinds, strict=True):
-            if kind == "subclass":
+            # files are arrays to NumPy's ufuncs, too
+            if kind == "subclass" and not (type(x) is np.memmap and rules.note and host is None
+                                           and engine.moves):
                 return route_of(f"{type(x).__name__} is a subclass of numpy.ndarray")
-        if out is not None and type(out) is not np.ndarray:
+        if out is not None and kinds[-1] not in _ARRAYS:
             return route_of("out is not an array")
-    engine = host_engine() if host is None else host
     converted = tuple(np.asarray(x) for x in operands)
     if call.function in UFUNCS and not all(x.ndim for x in converted):
         call.numpys(*operands, **call.named)    # to be refused, as a number that does not fit
-    return Resolved(engine, converted, tuple(map(engine.memory, converted)), out)
+    return Resolved(engine, converted, tuple(map(engine.memory, converted)),
+                    out if out is None or rules is COPY else np.asarray(out))
 
 
 _ARRAYS = frozenset({"cupy", "numpy", "subclass"})
@@ -234,62 +243,67 @@ def replay_product(function: str, operands: Sequence[Any], out: Any = None,
     replay = replays[type(operands[0])]
     if replay is None:
         return None, None
-    head = key_of(arguments, function, algorithm)
+    head = key_of(arguments, function, *algorithm)
     return head, None if head is None else replay(head, operands, out)
 
 
 _NDARRAY = np.ndarray                  # a look-up less
-_ticks: dict[str, Callable[[], int]] = {}
+_PLAIN = frozenset({np.ndarray, list, tuple, int, float})
 
 
-def at_once(function: str, call: Func, a: Any, b: Any, out: Any = None,
-            arguments: ByName = NOTHING, settle: Settle | None = None) -> Any:
-    """A product of plain arrays that stay on the host; ``None`` for any other call."""
-    if type(a) is not _NDARRAY or type(b) is not _NDARRAY or not (out is None
-                                                                  or type(out) is _NDARRAY):
-        return None
-    where = chosen_backend() or backend_of_environment()
-    if where != "numpy" and not (where == "auto" and out is None and a.size
-                                 + b.size <= FEW) and not stays(a, b, out):
-        return None
-    dtype = a.dtype
-    if dtype is not FLOAT64 and dtype is not FLOAT32 and (a.size > SMALL or b.size > SMALL) \
-            and dtype.char in WITHOUT_BLAS and function in BY_BLAS and not (arguments and function in UFUNCS):
-        if a.ndim < 3 > b.ndim and function in OF_MATRICES:
-            result = product(function, a, b, out)
-        else:
-            from .numpy_einsum import contract_by_blas
+@dataclass(slots=True)
+class NumpyProduct:
+    """One of NumPy's products of two arrays. ``settle`` says what it computes, ``prepare`` makes
+    arrays of operands that NumPy reads in its own way, and ``by_blas`` takes plain arrays of types
+    without NumPy's BLAS; it returns ``None`` where NumPy's loop is quicker, or refuses."""
 
-            key = key_of(arguments, function, *((x.shape, x.strides, x.dtype.num, x.dtype.isnative)
-                                                for x in (a, b)))
-            result = key and contract_by_blas(key, settle, a, b, out, arguments)
-        if result is not None:
+    name: str
+    numpys: Func
+    settle: Settle
+    prepare: Func = lambda *operands: operands
+    by_blas: Func | None = None
+    rules: Rules = FUNCTION
+    count: Callable[[], int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = tally(self.name, "calls", "numpy").tick
+
+
+def answer(product: NumpyProduct, a: Any, b: Any, out: Any = None, precision: str | None = None,
+           variant: str | None = None, arguments: ByName = NOTHING) -> Any:
+    """Answer one of NumPy's products, of plain arrays and lists that stay on the host at once."""
+    if type(a) in _PLAIN and type(b) in _PLAIN and variant is None and (
+            precision is None or precision == "auto") and (out is None or type(out) is _NDARRAY):
+        where = chosen_backend() or backend_of_environment()
+        of_arrays = type(a) is _NDARRAY and type(b) is _NDARRAY
+        if where == "numpy" or (where == "auto" and of_arrays and out is None and a.size
+                                + b.size <= FEW) or stays(a, b, out):
+            dtype = a.dtype if of_arrays else FLOAT64       # or whatever NumPy makes of lists
+            if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
+                    and (by_blas := product.by_blas) is not None \
+                    and (a.size > SMALL or b.size > SMALL) and (
+                        result := by_blas(product.name, a, b, out, **arguments)) is not None:
+                return result
+            if arguments:
+                result = product.numpys(a, b, **arguments) if out is None else product.numpys(
+                    a, b, out=out, **arguments)
+            else:
+                result = product.numpys(a, b) if out is None else product.numpys(a, b, out)
+            product.count()
             return result
-    if arguments:
-        result = call(a, b, **arguments) if out is None else call(a, b, out=out, **arguments)
-    else:
-        result = call(a, b) if out is None else call(a, b, out)
-    try:
-        _ticks[function]()
-    except KeyError:
-        _ticks[function] = tally(function, "calls", "numpy").tick
-        _ticks[function]()
-    return result
-
-
-def answer(function: str, numpys: Func, settle: Settle, algorithm: Algorithm,
-           *operands: Any, out: Any = None, **arguments: Any) -> Any:
-    """Answer one of NumPy's products; ``settle`` says what it computes."""
-    if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
-            and (result := at_once(function, numpys, operands[0], operands[1], out, arguments, settle)) is not None:
-        return result
-    head, result = replay_product(function, operands, out, algorithm, arguments)
+    a, b, out = product.prepare(a, b, out)
+    algorithm = checked_algorithm(precision, variant)
+    head, result = replay_product(product.name, (a, b), out, algorithm, arguments)
     if result is not None:
         return result
-    # a closure would make all variables above slower
-    again = partial(answer, function, numpys, settle, algorithm)
-    return answer_anew(NumpyCall(function, numpys, operands, out, arguments, algorithm,
-                                 again=again), settle, head)
+    call = NumpyCall(product.name, product.numpys, (a, b), out, arguments, algorithm,
+                     product.rules, partial(_answer_again, product, algorithm))
+    return answer_anew(call, product.settle, head)
+
+
+def _answer_again(product: NumpyProduct, algorithm: Algorithm, a: Any, b: Any, out: Any = None,
+                  **arguments: Any) -> Any:
+    return answer(product, a, b, out, *algorithm, arguments)
 
 
 # The roles of the operands and of the result, where one plan computes a call.
@@ -298,47 +312,73 @@ _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 def answer_anew(call: NumpyCall, settle: Settle, head: Hashable) -> Any:
     """:func:`answer` of a call that is not replayed; ``head`` is its key."""
-    resolved = resolve(call)
-    if isinstance(resolved, str):
-        return delegate(call, resolved)
-    from ..engines.problems import has_kernels
-    from .contractions import evaluate
-
-    function, algorithm, out = call.function, call.algorithm, resolved.out
-    if (strange := resolved.strange) is not None:
-        return without_kernels(call, resolved, strange)
-    settled = settle(*resolved.memories, resolved.out_memory, **call.arguments)
-    if settled is None:
-        return _refused(call, resolved)
-    if not (has_kernels(settled.dtype) and settled.dtype.isnative):
-        return without_kernels(call, resolved, settled.dtype)
+    found = settle_call(call, settle)
+    if isinstance(found, str):
+        return delegate(call, found)
+    resolved, settled = found
     if resolved.engine.on_host and settled.any_order:
         settled = replace(settled, any_order=False)
-    compute = partial(evaluate, settled, algorithm)
     if resolved.engine.moves:
-        streams = len(call.operands) == 2 and algorithm.variant is None
-        result = offload(function, resolved.work(settled), compute, resolved.arrays, out,
-                         partial(call.again, *call.operands, **call.named),
-                         stream=partial(_in_tiles, call, settled, resolved.arrays) if streams
-                         else None)
+        work = resolved.work(settled)
+        if call.rules.note is not None:
+            call.rules.note(call, resolved, settled, work)
+        result = offloaded(call, settled, work, resolved.arrays, resolved.out)
     else:
-        with resolved.running(function) as (run, arrays):
-            result = compute(run, arrays, out)
+        with resolved.running(call.function) as (run, arrays):
+            result = _computed(settled, call.algorithm, run, arrays, resolved.out)
             if head is not None:
-                run.record(head, arrays, out, result,
+                run.record(head, arrays, resolved.out, result,
                            _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
-    is_scalar = out is None and settled.scalar and type(result) is np.ndarray and not result.ndim
+    if resolved.out is not None:
+        result = call.out
+    is_scalar = settled.scalar and type(result) is np.ndarray and not result.ndim
     return result[()] if is_scalar else result
 
 
-def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray]) -> Any:
-    """Contract two NumPy arrays on the GPU in tiles of the result; ``None`` if there are none."""
+def offloaded(call: NumpyCall, settled: Expression, work: Work, arrays: Sequence[np.ndarray],
+              out: np.ndarray | None) -> Any:
+    """The result of a call on NumPy arrays, on the GPU where that is faster."""
+    named, algorithm = call.named, call.algorithm
+    streams = len(arrays) == 2 and algorithm.variant is None \
+        and not (call.arguments and type(settled) is Product)
+    return offload(call.function, work, partial(_computed, settled, algorithm), arrays, out,
+                   partial(call.again, *call.operands, **named),
+                   stream=partial(_in_tiles, call, settled, arrays, out) if streams else None)
+
+
+def _computed(settled: Expression, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
+              out: Any) -> Any:
+    """The result by kernels; ``out`` if there is one."""
+    if type(settled) is Product:
+        from .gemm import GemmArguments
+        from .staging import run_product
+
+        a, b = arrays
+        return run_product(run, settled, GemmArguments(a, b, out=out, algorithm=algorithm))[0]
+    from .contractions import evaluate
+
+    return evaluate(settled, algorithm, run, arrays, out)
+
+
+_SEVERAL_BYTES = 1 << 28                 # of operands that several GPUs share
+
+
+def _in_tiles(call: NumpyCall, settled: Expression, arrays: Sequence[np.ndarray],
+              out: np.ndarray | None) -> Any:
+    """The result on the GPU in tiles, that of a large ``matmul`` on all of ``CUTEBLAS_DEVICES``;
+    ``None`` if there are no tiles."""
     from .tiles import contraction_in_tiles, product_in_tiles
 
-    x1, x2 = arrays
+    (x1, x2), function, precision = arrays, call.function, call.algorithm.precision
+    if type(settled) is Product:
+        if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
+            from .devices import matmul_of_host
+
+            return matmul_of_host(function, x1, x2, out, devices, precision)
+        return product_in_tiles(function, x1, x2, out, precision, settled)
     if call.numpys is np.dot and x1.ndim == x2.ndim == 2:
-        return product_in_tiles(call.function, x1, x2, call.out, call.algorithm.precision)
-    return contraction_in_tiles(call.function, settled, x1, x2, call.out, call.algorithm)
+        return product_in_tiles(function, x1, x2, out, precision)
+    return contraction_in_tiles(function, settled, x1, x2, out, call.algorithm)
 
 
 def key_of(arguments: ByName, *rest: Hashable) -> Hashable:
@@ -370,45 +410,44 @@ def _frozen(x: Any) -> Hashable:
     raise TypeError
 
 
-def _refused(call: NumpyCall, resolved: Resolved) -> Any:
-    """Let NumPy refuse a call, on arrays without data; if it does not, let it answer."""
-    out = resolved.out_memory
-    call.numpys(*map(stand_in, resolved.memories),
-                **call.named | ({} if out is None else {"out": stand_in(out)}))
-    if resolved.engine.on_host:
-        return delegate(call, route_of("only NumPy can interpret this call"))
-    raise TypeError(f"{call.function} has no kernel on the GPU for operands of shapes "
-                    f"{' and '.join(str(x.shape) for x in resolved.memories)}")
-
-
-def without_kernels(call: NumpyCall, resolved: Resolved, dtype: np.dtype) -> Any:
-    """Leave types that kernels do not multiply to NumPy on the host."""
-    if resolved.engine.on_host:
-        return delegate(call, route_of(f"there are no kernels for {dtype}"))
-    raise _without_kernels(call.function, resolved.memories, dtype)
-
-
-def _without_kernels(function: str, memories: Iterable[Memory], dtype: np.dtype) -> TypeError:
-    return TypeError(
-        f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in memories)}, which NumPy "
-        f"computes in {dtype}"
-    )
-
-
-def resolve_matmul(call: NumpyCall, host: Engine | None = None,
-                   given: ByName = NOTHING) -> tuple[Resolved,
-                                                                             Product] | str:
-    """The operands and the product of a ``matmul``, or the route of one that goes to NumPy."""
+def settle_call(call: NumpyCall, settle: Settle, host: Engine | None = None,
+                given: ByName = NOTHING) -> tuple[Resolved, Any] | str:
+    """The operands that kernels take and what they compute, or the route of a call to NumPy."""
     resolved = resolve(call, host, given)
     if isinstance(resolved, str):
         return resolved
     from ..engines.problems import has_kernels
 
-    first, second, out = *resolved.memories, resolved.out_memory
-    product = resolve_product(first, second, out, call.arguments)
+    on_host = resolved.engine.on_host
+    # a ufunc casts its operands
+    if call.rules is FUNCTION and (strange := resolved.strange) is not None:
+        return without_kernels(call, resolved, strange)
+    settled = settle(*resolved.memories, resolved.out_memory, **call.arguments)
+    if settled is None:
+        return _refused(call, resolved)
+    arrays = *resolved.memories, resolved.out_memory or settled
+    if not has_kernels(settled.dtype) or not settled.dtype.isnative or not (
+            on_host or all(x.dtype.isnative for x in arrays)):
+        return without_kernels(call, resolved, settled.dtype)
+    return resolved, settled
+
+
+def _refused(call: NumpyCall, resolved: Resolved) -> str:
+    """Let NumPy refuse a call, on arrays without data; if it does not, let it answer."""
+    out = resolved.out_memory
+    call.numpys(*map(stand_in, resolved.memories),
+                **call.named | ({} if out is None else {"out": stand_in(out)}))
     if resolved.engine.on_host:
-        return (resolved, product) if has_kernels(product.dtype) else route_of(f"there are no kernels for {product.dtype}")
-    memories = (first, second) if out is None else (first, second, out)
-    if not has_kernels(product.dtype) or not all(x.dtype.isnative for x in memories):
-        raise _without_kernels("matmul", memories, product.dtype)
-    return resolved, product
+        return route_of("only NumPy can interpret this call")
+    raise TypeError(f"{call.function} has no kernel on the GPU for operands of shapes "
+                    f"{' and '.join(str(x.shape) for x in resolved.memories)}")
+
+
+def without_kernels(call: NumpyCall, resolved: Resolved, dtype: np.dtype) -> str:
+    """The route of a type that kernels do not multiply, on the host."""
+    if resolved.engine.on_host:
+        return route_of(f"there are no kernels for {dtype}")
+    raise TypeError(
+        f"{call.function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, which "
+        f"NumPy computes in {dtype}"
+    )

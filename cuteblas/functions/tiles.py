@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from .._dtypes import accumulator_of
 from ..engines.counters import tally
 from ..engines.cuda import CUDA
+from ..engines.dispatch import replays
 from ..engines.emulator import HOST_CUDA
 from ..engines.execution import Execution
 from ..engines.host_cuda import current_ring, straight
@@ -134,33 +135,40 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
 
 def tiled_contraction(function: str, settled: Expression, arrays: Sequence[np.ndarray],
                       algorithm: Algorithm) -> Tiled | None:
-    """A contraction of two arrays into a third one, in tiles of the longest indices of the result
-    that both, the first or the second one have; ``None`` if there are none."""
-    from ..functions.contractions import evaluate
+    """A contraction of two arrays into a third one, in tiles; ``None`` if there are none."""
+    call = contraction_by_tiles(function, settled, arrays, algorithm)
+    return call if all(settled.extents.values()) and {*call.result.axes} != {None} else None
 
-    if not all(settled.extents.values()):
-        return None
-    extents, every = settled.extents, (settled.axes, *(term.axes for term in settled.terms))
+
+def contraction_by_tiles(function: str, settled: Expression, arrays: Sequence[Any],
+                         algorithm: Algorithm, preferred: Collection[str] = ()) -> Tiled:
+    """A contraction of two arrays into a third one, in tiles of those indices of the result that
+    both, the first or the second one have: of the ``preferred`` ones if any, then the longest."""
+    from .contractions import evaluate
+
+    extents, every = settled.extents, (*(term.axes for term in settled.terms), settled.axes)
     where: dict[tuple[bool, ...], tuple[Any, ...]] = {}     # by which operands have an index
-    for c in sorted(extents, key=lambda c: -extents[c]):
+    for c in sorted(extents, key=lambda c: (c in preferred, extents[c]), reverse=True):
         axes = [[axis for axis, indices in enumerate(each) if c in indices] for each in every]
         alone = all(len(found) < 2 and all(each[axis] == c for axis in found)
                     for found, each in zip(axes, every, strict=True))
-        if alone and axes[0] and extents[c] > 1:
-            at, *its = (found[0] if found else None for found in axes)
-            where.setdefault(tuple(axis is not None for axis in its), (c, at, *its))
-    if not where.keys() - {(False, False)}:
-        return None
-    # of the batch, of rows and of columns: the index, its axes in the result and in both operands
-    letters, *places = zip(*(where.get(has, (None,) * 4) for has in (
+        if alone and axes[2] and extents[c] > 1:
+            its = tuple(found[0] if found else None for found in axes)
+            where.setdefault((its[0] is not None, its[1] is not None), its)
+    # of the batch, of rows and of columns: the axes in both operands and in the result
+    places = zip(*(where.get(has, (None,) * 3) for has in (
         (True, True), (True, False), (False, True))), strict=True)
-    into, first, second = (Operand(x, (*its, None)) for x, its in zip(
-        (arrays[2], *arrays[:2]), places, strict=True))
+    first, second, into = (Operand(x, (*its, None)) for x, its in zip(arrays, places, strict=True))
+    name = f"{function}: tiles"
+    head = name, algorithm, *((term.axes, term.conj) for term in settled.terms), settled.axes
 
     def compute(there: Sequence[Any], target: Any) -> None:
-        shorter = {c: target.shape[axis] for c, axis in zip(letters, places[0], strict=True)
-                   if c is not None}
-        part = replace(settled, extents={**extents, **shorter}, shape=target.shape)
-        evaluate(part, algorithm, Execution(f"{function}: tiles", CUDA), there, target)
+        replay = replays[type(target)]
+        if replay is None or replay(head, tuple(there), target) is None:
+            shorter = {c: n for c, n in zip(settled.axes, target.shape, strict=True) if len(c) == 1}
+            part = replace(settled, extents={**extents, **shorter}, shape=target.shape)
+            run = Execution(name, CUDA)
+            evaluate(part, algorithm, run, there, target)
+            run.record(head, there, target, target, "abc")
 
     return Tiled(function, (first, second), into, compute)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..engines.dispatch import Func, kind_of
+from ..engines.memory import Ints
 from .signatures import typed_copy
 
 
@@ -123,12 +125,6 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     >>> cuteblas.moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
-    if kind_of(a) != "cupy":
-        return np.moveaxis(a, source, destination)
-    ndim = a.ndim
-    if type(source) is type(destination) is int and -ndim <= source < ndim \
-            and -ndim <= destination < ndim:
-        return _moved(a, source, destination % ndim)
     return _permuted(np.moveaxis, a, source, destination)
 
 
@@ -161,25 +157,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     >>> cuteblas.rollaxis(np.zeros((2, 3, 4)), 2).shape
     (4, 2, 3)
     """
-    if kind_of(a) != "cupy":
-        return np.rollaxis(a, axis, start)
-    ndim = a.ndim
-    if type(axis) is type(start) is int and 0 <= axis < ndim and 0 <= start <= ndim:
-        return _moved(a, axis, start - (axis < start))
     return _permuted(np.rollaxis, a, axis, start)
-
-
-def _moved(a: Any, axis: int, place: int) -> Any:
-    axes = [*range(a.ndim)]
-    axes.insert(place, axes.pop(axis))
-    return a.transpose(axes)
-
-
-def _permuted(call: Func, a: Any, *arguments: Any) -> Any:
-    """A view as NumPy permutes the axes, or its refusal."""
-    # each axis has its number for a stride
-    numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))
-    return a.transpose(call(numbered, *arguments).strides)
 
 
 @typed_copy
@@ -206,6 +184,31 @@ def matrix_transpose(x: Any, /) -> Any:
     >>> cuteblas.linalg.matrix_transpose(np.zeros((5, 2, 3))).shape
     (5, 3, 2)
     """
-    if kind_of(x) != "cupy":
-        return np.matrix_transpose(x)
-    return x.swapaxes(-1, -2) if x.ndim > 1 else _permuted(np.matrix_transpose, x)
+    if kind_of(x) == "cupy" and x.ndim > 1:
+        return x.swapaxes(-1, -2)
+    return _permuted(np.matrix_transpose, x)
+
+
+def _permuted(call: Func, a: Any, *arguments: Any) -> Any:
+    """A view with the axes where NumPy has them, or NumPy's refusal."""
+    if kind_of(a) != "cupy":
+        return call(a, *arguments)
+    permutation = _known if _are_plain(arguments) else _permutation
+    return a.transpose(permutation(call, a.ndim, *arguments))
+
+
+def _are_plain(axes: Sequence[Any]) -> bool:
+    """Whether axes are integers, tuples of them or ``None``, as which no others are looked up."""
+    for axis in axes:
+        kind = type(axis)
+        if not (kind is int or axis is None or (kind is tuple and _are_plain(axis))):
+            return False
+    return True
+
+
+def _permutation(call: Func, rank: int, *arguments: Any) -> Ints:
+    # each axis has its number for a stride
+    return call(as_strided(np.empty(0, bool), (0,) * rank, range(rank)), *arguments).strides
+
+
+_known = lru_cache(maxsize=4096)(_permutation)

@@ -126,11 +126,11 @@ def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, Pair
     """The roles that a plan writes, with the bytes before and from their address."""
     found, targets = {}, [*p.tensors][-1:]
     if isinstance(p, GemmProblem) and p.fusion:
-        targets += (x.tensor(epilogue_role(name), (p.m, p.n, *p.batch))
+        targets += (x.tensor(epilogue_role(name), (*p.shape, *p.batch))
                     for name, x in p.fusion.outputs)
     for x in targets:
         before, after = (span((n, end(0, s)) for n, s in x.modes) for end in (min, max))
-        found[x.role] = before * x.item, (after + 1) * x.item
+        found[x.role] = x.offset + before * x.item, x.offset + (after + 1) * x.item
     return found
 
 

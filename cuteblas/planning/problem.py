@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from .._dtypes import accumulator_of, dtype
@@ -32,11 +32,13 @@ T = TypeVar("T")
 
 
 class Tensor(NamedTuple):
-    """One tensor of a problem, with (extent, stride) of every mode."""
+    """One tensor of a problem, with (extent, stride) of every mode, so many bytes behind an
+    address."""
 
     role: str
     item: int
-    modes: tuple[Pair, ...]
+    modes: Pairs
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,7 @@ class Operand:
 
     def moved(self, nbytes: int) -> Operand:
         """The operand that begins so many bytes further."""
-        return replace(self, alignment=min(self.alignment, nbytes & -nbytes or self.alignment),
-                       offset=self.offset + nbytes)
+        return replace(self, alignment=gcd(self.alignment, nbytes), offset=self.offset + nbytes)
 
     def modes(self, extents: Ints) -> tuple[Pairs, Pairs]:
         """(Extent, stride) of the modes nested in each of the two, innermost first."""
@@ -101,8 +102,8 @@ class Operand:
     def tensor(self, role: str, extents: Ints) -> Tensor:
         """It with the extents of its modes and of the batch modes."""
         rows, columns = self.modes(extents[:2])
-        batch = zip(extents[2:], self.batch_strides, strict=True)
-        return Tensor(role, self.item, (*rows, *columns, *batch))
+        modes = *rows, *columns, *zip(extents[2:], self.batch_strides, strict=True)
+        return Tensor(role, self.item, modes, self.offset)
 
 
 @dataclass(frozen=True)

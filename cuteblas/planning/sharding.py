@@ -16,11 +16,8 @@ from typing import Any, NamedTuple
 
 from .streaming import Tile, back_and_forth
 
-__all__ = ["AXES", "Action", "Box", "Cost", "Held", "Operands", "Panel", "Part", "Spread",
-           "Step", "common", "seen_from", "spread"]
-
-AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
-"""The axes of A, B and C, by the names of the product's extents."""
+__all__ = ["Action", "Box", "Cost", "Held", "Operands", "Panel", "Part", "Spread", "Step",
+           "common", "seen_from", "spread"]
 
 _ROWS = 128                     # of which parts have a multiple: a tile of most kernels
 _TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies do not fill the link
@@ -59,17 +56,23 @@ def seen_from(box: Sequence[range], origin: Sequence[range]) -> tuple[slice, ...
 
 @dataclass(frozen=True)
 class Held:
-    """Where an operand or C is: gapless ``parts`` along ``axis``; ``read`` if C is read."""
+    """Where an operand or C is: gapless ``parts`` along ``axis``; ``read`` if C is read. An axis is
+    the name of an extent of tiles, or its length if all tiles have all of it."""
 
-    axes: tuple[str, ...]
-    axis: str
+    axes: tuple[str | int, ...]
+    axis: int
     parts: tuple[Part, ...]
     itemsize: int
     read: bool = False
 
     def region(self, tile: Tile) -> Box:
         """What a tile needs of it."""
-        return tuple(getattr(tile, axis) for axis in self.axes)
+        return tuple(range(axis) if isinstance(axis, int) else getattr(tile, axis)
+                     for axis in self.axes)
+
+    def is_divided(self, axis: str) -> bool:
+        """Whether several devices have parts along an extent of tiles."""
+        return self.axes[self.axis] == axis and len(self.parts) > 1
 
 
 class Piece(NamedTuple):
@@ -200,7 +203,7 @@ class _Product:
     def panels(self, tile: Tile) -> list[Panel]:
         """The panels of A and B that a tile reads, and the one of C that it writes."""
         return [self._panel(name, one.region(tile))
-                for name, one in zip(AXES, self.held, strict=True)]
+                for name, one in self.held._asdict().items()]
 
     def _panel(self, name: str, region: Box) -> Panel:
         key = name, *region
@@ -215,7 +218,8 @@ class _Product:
         """What a part of an array has of a box of it."""
         one: Held = getattr(self.held, name)
         part = one.parts[shard]
-        own = one.region(self.whole._replace(**{one.axis: part.range}))
+        own = one.region(self.whole)
+        own = *own[:one.axis], part.range, *own[one.axis + 1:]
         box = common(own, region)
         return Piece(shard, part.device, seen_from(box, own), seen_from(box, region), (name, *box),
                      one.itemsize * prod(map(len, box)))
@@ -223,7 +227,7 @@ class _Product:
     def missing(self, device: int, tile: Tile) -> dict[str, int]:
         """The bytes of each array that a tile needs and other devices hold."""
         return {name: sum(piece.bytes for piece in panel.pieces if piece.device != device)
-                for name, panel in zip(AXES, self.panels(tile), strict=True)}
+                for name, panel in zip("abc", self.panels(tile), strict=True)}
 
     def seconds(self, tile: Tile) -> float:
         return self.cost.of(self.whole, tile) + _LAUNCHES
@@ -311,7 +315,7 @@ class _Course:
         self.ready[device, action.name, panel.key] = end        # of the last piece
         if origin != device:
             there[device] = end, (device, action.step, action.piece)
-        return Action(*action[:4], source)
+        return action._replace(source=source)
 
     def _copied(self, way: str, origin: int, to: int, size: float, begin: float) -> float:
         """When a copy ends: of an operand to a device, or of a result from it."""
@@ -337,8 +341,8 @@ def _divided(product: _Product, grid: dict[str, int], finer: int,
     held, best = product.held, None
     ways: list[_Way] = [
         way for axis in (("batch",) if len(product.whole.batch) > 1 else ("m", "n"))
-        for way in combinations_of((axis,), {False, any(one.axis == axis and len(one.parts) > 1
-                                                        for one in held[:2])}, cuts, (False, True))]
+        for way in combinations_of((axis,), {False, any(one.is_divided(axis) for one in held[:2])},
+                                   cuts, (False, True))]
     for _round in range(1 + _ROUNDS if len(axes) == 1 and len(cuts) > 1 else 1):
         tried = dict[Any, tuple[Spread, _Way]]()
         for way in ways:
@@ -365,15 +369,16 @@ def _cells(product: _Product,
     cells = [product.whole]
     for axis, parts in fractions.items():
         extent = len(getattr(product.whole, axis))
-        ends = _held_ends(product.held, axis, len(parts), product.devices) or _ends(extent, parts)
+        ends = _held_ends(product, axis, len(parts)) or _ends(extent, parts)
         cells = [part for cell in cells for part in cell.between(axis, ends)]
     return zip(product.devices, cells, strict=True)
 
 
-def _held_ends(held: Operands, axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
+def _held_ends(product: _Product, axis: str, count: int) -> list[int] | None:
     """Where parts of operands or of C end already, if each of the devices has its own."""
-    return next(([part.range.stop for part in one.parts] for one in held if one.axis == axis
-                 and [part.device for part in one.parts] == [*devices[:count]]), None)
+    return next(([part.range.stop for part in one.parts] for one in product.held
+                 if one.axes[one.axis] == axis
+                 and [part.device for part in one.parts] == [*product.devices[:count]]), None)
 
 
 def _ends(extent: int, fractions: Sequence[float]) -> list[int]:
@@ -401,7 +406,7 @@ def _tiles(product: _Product, device: int, tile: Tile, way: _Way, finer: int) ->
     count = min(least, moves, len(getattr(last, axis)) // (1 if axis == "batch" else _LEAST_EXTENT))
     if count < 2:
         return (*first, last)
-    arrives = any(missing[name] for name in "ab" if axis in AXES[name])
+    arrives = any(missing[name] for name in "ab" if axis in getattr(product.held, name).axes)
     return (*first, *_cut(last, axis, _growing(1 / count, growth if arrives else 0,
                                                leaves and missing["c"] > 0)))
 
@@ -410,7 +415,7 @@ def _own_first(product: _Product, device: int, tile: Tile, axis: str) -> tuple[l
     """What needs the device's own part of an operand, and what comes after it, then before."""
     for one in product.held[:2]:
         own = [part.range for part in one.parts if part.device == device]
-        if one.axis == axis and len(one.parts) > len(own) == 1:
+        if one.is_divided(axis) and len(own) == 1:
             whole: range = getattr(tile, axis)
             (here,) = common(own, [whole])
             if here:

@@ -22,13 +22,10 @@ class Driver(ctypes.Structure):
                                                           "context", "up", "down"))
 
 
-def _loaded_driver() -> ctypes.PyDLL | None:
-    """The driver as a PyDLL, or ``None``: its short calls keep the interpreter's lock, which a
-    thread that gives it away gets back late."""
-    try:
-        library = ctypes.PyDLL(LIBRARY)
-    except OSError:
-        return None
+def _loaded_driver() -> ctypes.PyDLL:
+    """The driver as a PyDLL: its short calls keep the interpreter's lock, which a thread that gives
+    it away gets back late."""
+    library = ctypes.PyDLL(LIBRARY)
     word, handle = ctypes.c_uint64, ctypes.c_void_p
     library.cuMemcpyAsync.argtypes = word, word, ctypes.c_size_t, handle
     library.cuEventRecord.argtypes = handle, handle
@@ -111,10 +108,8 @@ class Link:
         """A new event; with ``block``, waiting leaves the processor to others."""
         return self._cupy.cuda.Event(block=block, disable_timing=True)
 
-    def driver(self) -> Driver | None:
-        """What threads call that are not Python's; ``None`` without a driver."""
-        if self._driver is None:
-            return None
+    def driver(self) -> Driver:
+        """What threads call that are not Python's."""
         library, context = self._driver, ctypes.c_void_p()
         with self._cupy.cuda.Device(self.ordinal):
             check_copy(library.cuCtxGetCurrent(ctypes.byref(context)))
@@ -144,12 +139,6 @@ class Link:
         self._copy(target, address, nbytes, self._down, done)
 
     def _copy(self, target: int, source: int, nbytes: int, stream: Any, done: Any) -> None:
-        if self._driver is None:
-            self._runtime.memcpyAsync(target, source, nbytes, self._runtime.memcpyDefault,
-                                      stream.ptr)
-            if done is not None:
-                done.record(stream)
-            return
         check_copy(self._driver.cuMemcpyAsync(target, source, nbytes, stream.ptr))
         if done is not None:
             check_copy(self._driver.cuEventRecord(done.ptr, stream.ptr))
@@ -169,7 +158,7 @@ class Link:
         self._compute.synchronize()
 
     def wait(self, done: Any) -> None:
-        if self._driver is None or self._driver.cuEventQuery(done.ptr):
+        if self._driver.cuEventQuery(done.ptr):
             done.synchronize()
 
     def await_downloads(self) -> None:

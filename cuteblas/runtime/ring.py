@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
-from threading import Lock, RLock, Thread
-from typing import Any, NamedTuple
+from queue import SimpleQueue
+from threading import Barrier, RLock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..planning.streaming import boxes
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 SLOT_BYTES = 4 << 20
 _MOST_THREADS = 12               # with more, they wait for each other
@@ -54,92 +57,37 @@ class _Slot:
 class Transfer:
     """Pieces on their way: uploads until handed to their stream, results until in their arrays."""
 
-    __slots__ = ("_cancelled", "_count", "_done", "_error", "_kept", "_lock", "_workers")
+    __slots__ = ("_begun", "_kept")
 
-    def __init__(self, count: int, kept: Any = None, workers: _Workers | None = None):
-        self._kept, self._workers = kept, workers
-        self._count, self._lock, self._done = count, Lock(), Lock()
-        self._error: BaseException | None = None
-        self._cancelled = False
-        if count:
-            self._done.acquire()
-
-    def take(self, move: Callable[[_Piece], None], piece: _Piece) -> None:
+    def __init__(self, threads: ThreadPoolExecutor, pieces: Sequence[Callable[[], None]],
+                 kept: Any = None):
+        self._kept = kept
         try:
-            if not self._cancelled:
-                move(piece)
-        except BaseException as error:
-            self._error, self._cancelled = self._error or error, True
-        finally:
-            with self._lock:
-                self._count -= 1
-                last = not self._count
-            if last:
-                self._done.release()
+            self._begun = [(threads.submit(move), move) for move in pieces]
+        except RuntimeError:                            # the program has ended, and its threads
+            self._begun = []
+            for move in pieces:
+                move()
 
     def wait(self, helps: bool = False) -> None:
         """Wait for all pieces; a caller that helps moves some of them."""
-        if helps and self._workers is not None:
-            self._workers.help()
-        with self._done:
-            pass
-        if self._error is not None:
-            raise self._error
+        try:
+            for moving, move in reversed(self._begun) if helps else ():
+                if moving.cancel():
+                    move()
+            for moving, _move in self._begun:
+                if not moving.cancelled():
+                    moving.result()
+        except Exception:
+            self.cancel()
+            raise
 
     def cancel(self) -> None:
         """Drop what has not begun and wait for what has, even if that is interrupted."""
-        self._cancelled = True
-        while True:
-            try:
-                with self._done:
-                    return
-            except KeyboardInterrupt:
-                pass
-
-
-class _Workers:
-    def __init__(self, name: str, count: int, enter: Callable[[], None]):
-        self._jobs: SimpleQueue[tuple[Transfer, Callable[[_Piece], None], _Piece]
-                                | None] = SimpleQueue()
-        self._enter = enter
-        self._threads = [Thread(target=self._work, name=f"cuteblas {name} {i}", daemon=True)
-                         for i in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def _work(self) -> None:
-        self._enter()
-        get = self._jobs.get
-        while (job := get()) is not None:
-            transfer, move, piece = job
-            job = None                                # nothing is kept alive by a thread that waits
-            transfer.take(move, piece)
-            transfer = move = piece = None              # type: ignore[assignment]
-
-    def start(self, move: Callable[[_Piece], None], pieces: Sequence[_Piece], kept: Any = None,
-              move_now: Callable[[_Piece], None] | None = None) -> Transfer:
-        """Move pieces; short ones are moved when this returns."""
-        transfer = Transfer(len(pieces), kept, self)
-        if sum(piece.array.nbytes for piece in pieces) <= _INLINE_BYTES:
-            for piece in pieces:
-                transfer.take(move_now or move, piece)
-        else:
-            for piece in pieces:
-                self._jobs.put((transfer, move, piece))
-        return transfer
-
-    def help(self) -> None:
-        """Move pieces until every one is taken."""
-        with suppress(Empty):
-            while (job := self._jobs.get_nowait()) is not None:
-                transfer, move, piece = job
-                transfer.take(move, piece)
-
-    def stop(self) -> None:
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
+        while left := [moving for moving, _move in self._begun
+                       if not (moving.cancel() or moving.done())]:
+            with suppress(KeyboardInterrupt):
+                left[0].exception()
 
 
 class Ring:
@@ -151,8 +99,16 @@ class Ring:
         self.threads = min(processors(), _MOST_THREADS) if threads is None else threads
         count = self.threads + max(2, self.threads // 2)
         self._filled, self._emptied = (self._slots(count) for _ in range(2))
-        self._uploads, self._downloads = (_Workers(name, self.threads, link.enter_thread)
-                                          for name in ("upload", "download"))
+        self._uploads, self._downloads = map(self._pool, ("upload", "download"))
+
+    def _pool(self, name: str) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(self.threads, f"cuteblas {name}", self.link.enter_thread)
+        begin = Barrier(self.threads)                   # all of them, on the processors of this one
+        for _ in range(self.threads):
+            pool.submit(begin.wait)
+        return pool
 
     def _slots(self, count: int) -> SimpleQueue[_Slot]:
         slots: SimpleQueue[_Slot] = SimpleQueue()
@@ -165,13 +121,22 @@ class Ring:
     def upload(self, x: np.ndarray, address: int, streams: bool = False,
                _hashes: Any = None) -> Transfer:
         """Begin to copy elements to the device; ``streams``: others follow soon."""
-        return self._uploads.start(self._upload, self._pieces(x, address, streams))
+        return self._transfer(self._uploads, self._upload, self._pieces(x, address, streams))
 
     def download(self, x: np.ndarray, address: int, kept: Any = None,
                  streams: bool = False) -> Transfer:
         """Begin to copy into an array; ``kept`` lives as long as the transfer."""
-        return self._downloads.start(self._download, self._pieces(x, address, streams), kept,
-                                     partial(self._download, polls=True))
+        return self._transfer(self._downloads, self._download, self._pieces(x, address, streams),
+                              kept)
+
+    def _transfer(self, threads: ThreadPoolExecutor, move: Callable[..., None],
+                  pieces: Sequence[_Piece], kept: Any = None) -> Transfer:
+        """Move pieces; short ones are moved when this returns."""
+        if sum(piece.array.nbytes for piece in pieces) <= _INLINE_BYTES:
+            for piece in pieces:
+                move(piece, True)
+            pieces = ()
+        return Transfer(threads, [partial(move, piece, False) for piece in pieces], kept)
 
     def _pieces(self, x: np.ndarray, address: int, streams: bool) -> list[_Piece]:
         """An array in pieces: fewer if it is alone, of which several threads have one."""
@@ -180,7 +145,7 @@ class Ring:
         return [_Piece(x[(*box, ...)], address + offset)
                 for box, offset in boxes(x.shape, x.itemsize, most)] if x.size else []
 
-    def _upload(self, piece: _Piece) -> None:
+    def _upload(self, piece: _Piece, _polls: bool) -> None:
         slot = self._filled.get()
         try:
             if slot.used:
@@ -192,7 +157,7 @@ class Ring:
         finally:
             self._filled.put(slot)
 
-    def _download(self, piece: _Piece, polls: bool = False) -> None:
+    def _download(self, piece: _Piece, polls: bool) -> None:
         """Download a piece; ``polls`` is quicker and keeps the processor busy."""
         slot = self._emptied.get()
         try:
@@ -208,5 +173,5 @@ class Ring:
 
     def close(self) -> None:
         """End the threads and free the slots; nothing is on its way."""
-        self._uploads.stop()
-        self._downloads.stop()
+        self._uploads.shutdown()
+        self._downloads.shutdown()

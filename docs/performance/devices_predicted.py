@@ -13,10 +13,11 @@ from itertools import pairwise
 import numpy as np
 
 import cuteblas
-from cuteblas.planning.sharding import AXES, Cost, Held, Operands, Part, spread
+from cuteblas.planning.sharding import Cost, Held, Operands, Part, spread
 from cuteblas.planning.streaming import Tile
 
 NVLINK = 376e9
+AXES = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
 CASES = (("float32", 16384), ("float64", 16384), ("float16", 16384), ("float32", 32768),
          ("float64", 32768))
 
@@ -30,7 +31,7 @@ def held(name: str, n: int, itemsize: int, devices: int, axis: str) -> Held:
     """A matrix of n x n in equal parts on so many GPUs."""
     ends = [n * i // devices for i in range(devices + 1)]
     parts = (Part(i, range(*part)) for i, part in enumerate(pairwise(ends)))
-    return Held(AXES[name], axis, tuple(parts), itemsize)
+    return Held(AXES[name], AXES[name].index(axis), tuple(parts), itemsize)
 
 
 def cost(dtype: str, n: int) -> Cost:

@@ -346,7 +346,7 @@ def test_products_into_arrays_are_known_again(link, monkeypatch, order):
     """With ``out`` and without, in whatever order that is."""
     x, y, out = small(33, 44), small(44, 55), np.zeros((33, 55), np.float32, order)
     assert cuteblas.matmul(x, y, out) is out and (out == x @ y).all()
-    monkeypatch.setattr(sys.modules["cuteblas.functions.matmul"], "resolve_matmul",
+    monkeypatch.setattr(sys.modules["cuteblas.functions.routing"], "settle_call",
                         lambda *arguments: pytest.fail("not known"))
     again = cuteblas.matmul(x, y)
     check_same_strides(again, np.matmul(x, y))

@@ -18,6 +18,7 @@ import cupy
 import cuteblas
 from cuteblas.engines import peer_copies, spread
 from cuteblas.engines.cuda import CUDA
+from cuteblas.engines.streamed import Operand, Tiled
 from cuteblas.planning import sharding
 from tests.functions import host_cupy
 from tests.functions.host_cupy import on_gpu, on_host
@@ -172,6 +173,15 @@ def whole(x):
     return np.concatenate([on_host(part) for part in x.shards], x.axis)
 
 
+def matrices(x, y, z, multiply):
+    """A product of matrices, or of stacks of them, in shards."""
+    def operand(x, *core):
+        return Operand(x, (0 if x.ndim > 2 else None, *(None if axis is None else x.ndim - axis
+                                                        for axis in core), None))
+
+    return Tiled("matmul", (operand(x, 2, None), operand(y, None, 1)), operand(z, 2, 1), multiply)
+
+
 def by_the_caller(witness, *arrays):
     """What the caller does before and after a call; others may get the memory of slots."""
     for array in (*arrays, *witness.memory):
@@ -197,12 +207,13 @@ def test_nothing_is_read_before_it_is_there_nor_overwritten_while_it_is_read(
     x, y, z = (in_parts(array, rng, count) for array in (a, b, c))
     by_the_caller(witness, *x.shards, *y.shards, *z.shards)
 
-    def multiply(first, second, target):
+    def multiply(there, target):
+        first, second = there
         witness.kernels([first, second, *[target] * reads_c], target)
         on_host(target)[...] = on_host(first) @ on_host(second) + (on_host(target) if reads_c
                                                                    else 0)
 
-    spread.multiply_over("matmul", range(count), x, y, z, sharding.Cost(1.0), multiply, reads_c)
+    spread.compute_over(range(count), matrices(x, y, z, multiply), sharding.Cost(1.0), reads_c)
     np.testing.assert_array_equal(whole(z), expected)
     assert not witness.between, "nothing keeps what is copied"
     by_the_caller(witness, *x.shards, *y.shards, *z.shards)
@@ -217,14 +228,14 @@ def test_what_has_begun_is_waited_for_after_an_error(small, monkeypatch, tiles):
     by_the_caller(witness, *x.shards, *y.shards, *z.shards)
     begun = []
 
-    def multiply(first, second, target):
+    def multiply(there, target):
         if len(begun) == tiles:
             raise RuntimeError("broken")
         begun.append(target)
-        witness.kernels([first, second], target)
+        witness.kernels(there, target)
 
     with pytest.raises(RuntimeError, match="broken"):
-        spread.multiply_over("matmul", range(4), x, y, z, sharding.Cost(1.0), multiply)
+        spread.compute_over(range(4), matrices(x, y, z, multiply), sharding.Cost(1.0))
     by_the_caller(witness, *x.shards, *y.shards, *z.shards)
 
 

@@ -94,7 +94,7 @@ def _matrices(p: GemmProblem, addresses: dict[str, int]) -> dict[str, np.ndarray
                 **{role: (x, (p.m, p.n)) for role, x in over_c.items()}}
     scalars = {role: reference._view(addresses[role], p.accumulator, (), ())
                for role in ("alpha", "beta") if role in p.roles}
-    return scalars | {role: reference._view(addresses[role], x.dtype, (*p.batch, *extents),
+    return scalars | {role: reference._view(addresses[role] + x.offset, x.dtype, (*p.batch, *extents),
                                             (*x.batch_strides, *x.strides))
                       for role, (x, extents) in operands.items()}
 

@@ -11,12 +11,17 @@ from types import SimpleNamespace
 import pytest
 
 import cuteblas
+from cuteblas.emulator.errors import CompilerError
 from cuteblas.engines import host_cuda, keeping, placement, settings
 from cuteblas.functions import tiles
 from cuteblas.runtime import mover
 from tests.runtime.late_link import LateLink
 
 from . import host_cupy, reference
+
+
+def raise_compiler_error(*_source: object, **_how: object) -> None:
+    raise CompilerError("there is no compiler")
 
 
 @contextmanager
@@ -33,8 +38,9 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40,
             for module in (keeping, host_cuda):
                 patch.setattr(module, "hashes_arrays", lambda: True)
         reference.install(patch)
-        ring = host_cuda.new_ring(LateLink(free=free, native=native), threads=threads,
-                                  slot_bytes=slot_bytes)
+        if not native:
+            patch.setattr(host_cuda, "build", raise_compiler_error)
+        ring = host_cuda.new_ring(LateLink(free=free), threads=threads, slot_bytes=slot_bytes)
 
         def executor(plan):
             ready = host_cupy.executor(plan)

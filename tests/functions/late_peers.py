@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from cuteblas.engines import cuda, spread
+from cuteblas.planning.problem import CopyProblem
 from cuteblas.runtime import peers
 
 from . import host_cupy, reference
@@ -49,6 +50,7 @@ class LatePeers:
         self.followed = {}        # by a lane of copies: launches of each device that it comes after
         self.free = {}
         self.read = {}                          # by device and address, the last launch that had it
+        self.computed = {}                      # the last launch of each device that is not a copy
 
     def count(self):
         return self._count
@@ -99,7 +101,8 @@ class LatePeers:
         # what a lane reads from a device must have been computed before: it follows that device's
         # launches
         seen = self.followed.get(lane, {})
-        assert lane[1] != "out" or seen.get(source[0], 0) == self.launches[source[0]], \
+        assert lane[1] != "out" or seen.get(source[0], 0) >= max(
+            self.computed.get(source[0], 0), self.read.get(source, 0)), \
             "a result may leave before its kernel has ended"
         assert lane[1] == "out" or self.read.get(target, 0) <= self.followed.get(lane, {}).get(
             lane[0], 0
@@ -144,6 +147,8 @@ def several(count: int = 2) -> Iterator[LatePeers]:
 
         def launch(addresses, *arguments):
             late.launches[late.current] += 1
+            if not isinstance(plan.problem, CopyProblem):
+                late.computed[late.current] = late.launches[late.current]
             late.read |= dict.fromkeys([(late.current, x) for x in addresses],
                                        late.launches[late.current])
             ready.launch(addresses, *arguments)

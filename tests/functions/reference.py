@@ -67,8 +67,9 @@ def multiply(p: GemmProblem, addresses: Mapping[str, int], alpha: complex, beta:
     views = {}
     for role, (x, extents) in operands.items():
         assert len(x.batch_strides) == len(p.batch)
-        assert addresses[role] % dtype_named(x.dtype).itemsize == 0 and addresses[role] % x.alignment == 0
-        views[role] = _view(addresses[role], x.dtype, (*p.batch, *extents),
+        address = addresses[role] + x.offset
+        assert address % dtype_named(x.dtype).itemsize == 0 and address % x.alignment == 0
+        views[role] = _view(address, x.dtype, (*p.batch, *extents),
                             (*x.batch_strides, *x.strides))
     scalars = {}
     for role, given in (("alpha", alpha), ("beta", beta)):

@@ -73,3 +73,14 @@ def test_small_sums_of_the_same_letters_and_shapes_in_other_types():
         assert result.dtype == a.dtype and (result == np.einsum("ij,ij->i", a, b)).all()
     with pytest.raises(TypeError):
         cuteblas.einsum("ij,ij->i", a, a.astype("S4"))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_sums_of_float16_that_overflow_warn_as_numpys(name):
+    theirs, ours, _shapes = CALLS[name]
+    a, b = (np.full(shape, 200, "e") for shape in LARGE[name])
+    for call in (theirs, ours):
+        with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+            call(a, b)
+        with np.errstate(over="ignore"):
+            assert np.isinf(call(a, b)).all()

@@ -503,6 +503,13 @@ def test_numpy_takes_numpy_arrays():
         assert cuteblas.stats() == {"einsum": {"calls": {"numpy": 1}}}
 
 
+def test_plain_arrays_are_made_of_subclasses_as_by_numpy():
+    arrays = [np.ones((20, 20)).view(np.matrix)] * 3
+    for subscripts in ("ij,jk->ik", "ij,jk,kl->il"):
+        operands = arrays[:subscripts.count(",") + 1]
+        assert type(cuteblas.einsum(subscripts, *operands)) is type(np.einsum(subscripts, *operands))
+
+
 def test_casts_of_long_doubles_are_refused_as_numpy_refuses_them():
     arrays = [np.ones((20, 20), np.longdouble)] * 3
     with cuteblas.backend("numpy"):

@@ -86,6 +86,8 @@ def array(rng, shape, dtype):
          seed=0, alpha=1)
 @example(steps=(("imag", 1), ("of_bool", 5)), sums="float32", kinds=("float32", "float32"), s=0,
          number=0, seed=0, alpha=1)
+@example(steps=(("*", 3, 4), ("*", 0, 5)), sums="float32", kinds=("float32", "float32"), s=2j,
+         number=np.float64(0.7), seed=0, alpha=1)
 def test_random_expressions(steps, sums, kinds, s, number, seed, alpha):
     rng = np.random.default_rng(seed)
     acc, x, v = array(rng, (3, 4), sums), array(rng, (3, 4), kinds[0]), array(rng, (4,), kinds[1])
@@ -109,6 +111,37 @@ def test_random_expressions(steps, sums, kinds, s, number, seed, alpha):
     np.testing.assert_array_equal(outputs["last"], auxiliary["last"])
     if want.dtype != np.float16:                   # which NumPy sums in float16, kernels in float32
         np.testing.assert_array_equal(outputs["top"], auxiliary["top"])
+
+
+OF_COMPLEX = {"+": lambda s, x: s + x, "-": lambda s, x: s - x, "*": lambda s, x: s * x,
+              "/": lambda s, x: s / x, "equal": lambda s, x: (s == x) + (s == x),
+              "reflected": lambda s, x: x * s, "ufunc": np.multiply,
+              "where": lambda s, x: s * np.where(x != 0, x, 1.0),
+              "of where": lambda s, x: s * -np.where(x != 0, x, 1.0),
+              "like": lambda s, x: s * np.ones_like(x), "part": lambda s, x: s * x.real}
+
+
+@pytest.mark.parametrize("second", [np.float64(0.7), np.float32(0.7), np.complex128(0.7), 0.7, 3,
+                                    np.full((3, 4), 0.7), np.array(0.7)],
+                         ids=lambda x: f"{type(x).__name__}{getattr(x, 'shape', '')}")
+@pytest.mark.parametrize("name", OF_COMPLEX)
+@pytest.mark.parametrize("captured", [False, True])
+def test_python_complex_with_a_second_number(name, second, captured):
+    """Python's complex numbers take a ``numpy.float64`` on their right as a Python float."""
+    def applied(acc, s, x):
+        return acc * OF_COMPLEX[name](s, x)
+
+    if isinstance(second, np.ndarray) and captured == bool(second.ndim):
+        pytest.skip("an array with axes has to be an operand")
+    function = epilogue((lambda acc, *, s: applied(acc, s, second)) if captured
+                        else lambda acc, *, s, x: applied(acc, s, x))
+    bound = function(s=2j) if captured else function(s=2j, x=second)
+    acc = (np.arange(12).reshape(3, 4) / 8).astype(np.float32)
+    resolved = resolve(bound, accumulator="float32", output=None, shape=acc.shape)
+    want, (got, _), (by_numpy, _) = bound(acc), by_graph(resolved, acc), evaluate(bound, acc)
+    assert got.dtype == by_numpy.dtype == want.dtype == resolved.trace.output
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(by_numpy, want)
 
 
 def _chosen_by(name):

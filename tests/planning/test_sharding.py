@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from cuteblas.planning import sharding
-from cuteblas.planning.sharding import AXES, Cost, Held, Operands, Part, spread
+from cuteblas.planning.sharding import Cost, Held, Operands, Part, spread
 from cuteblas.planning.streaming import Tile
 
+AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 N = 16384
 COST = Cost(34e-3, 0.8e-3 / N**2)
 
@@ -21,7 +22,7 @@ def held(name, axis, cuts=(), devices=(0, 1, 2), n=N, read=False):
     ends = [0, *cuts, n]
     parts = tuple(Part(device, range(*part)) for device, part in zip(devices, pairwise(ends),
                                                               strict=False))
-    return Held(AXES[name], axis, parts, 4, read)
+    return Held(AXES[name], AXES[name].index(axis), parts, 4, read)
 
 
 def divided(a, b, c, cost=COST, devices=(0, 1), rate=390e9):
@@ -220,7 +221,9 @@ def test_every_element_is_computed_once(seed, monkeypatch):
         cuts = sorted({int(cut) for cut in rng.integers(1, n + 1, rng.integers(0, 3))} - {n})
         devices = [int(device) for device in rng.choice(5, len(cuts) + 1, replace=False)]
         one = held(name, axis, cuts, devices, n, read=name == "c" and bool(rng.integers(2)))
-        arrays.append(replace(one, axes=one.axes[extents["batch"] == 1:]))
+        without = extents["batch"] == 1                 # tiles have all of K, by name or extent
+        axes = tuple(extents["k"] if x == "k" and seed % 2 else x for x in one.axes[without:])
+        arrays.append(replace(one, axes=axes, axis=one.axis - without))
     finer, slots = [(1, None), (2, 3), (4, 3)][seed % 3]
     found = spread(whole, Operands(*arrays), tuple(range(count)),
                    Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9 * (1 + (i + j) % 2),
@@ -236,8 +239,9 @@ def test_every_element_is_computed_once(seed, monkeypatch):
                     covered[piece.within] += 1
                     assert one.parts[piece.shard].device == piece.device
                     for axis, cut, within in zip(one.axes, piece.inside, piece.within, strict=True):
-                        first = one.parts[piece.shard].range.start if axis == one.axis else 0
-                        begin = getattr(tile, axis).start
+                        at_parts = axis == one.axes[one.axis]
+                        first = one.parts[piece.shard].range.start if at_parts else 0
+                        begin = 0 if isinstance(axis, int) else getattr(tile, axis).start
                         assert (first + cut.start, first + cut.stop) == (begin + within.start,
                                                                          begin + within.stop)
                 assert (covered == 1).all()

@@ -53,8 +53,8 @@ class LateLink:
         How many were launched.
     """
 
-    def __init__(self, ordinal=0, free=1 << 40, native=True):
-        self.ordinal, self.free, self.native = ordinal, free, native
+    def __init__(self, ordinal=0, free=1 << 40):
+        self.ordinal, self.free = ordinal, free
         self._lock = RLock()
         self._copies = {"up": [], "down": []}
         self._ended = {"up": 0, "down": 0}
@@ -111,8 +111,6 @@ class LateLink:
             done.synchronize()
             return 0
 
-        if not self.native:
-            return None
         self._calls = (ctypes.CFUNCTYPE(ctypes.c_int, handle)(lambda context: 0),
                        ctypes.CFUNCTYPE(ctypes.c_int, word, word, ctypes.c_size_t, handle)(copy),
                        ctypes.CFUNCTYPE(ctypes.c_int, handle, handle)(record),

@@ -123,7 +123,7 @@ def test_both_ways_at_once(ring, short_pieces):
 
 def test_short_transfers_wake_nobody(monkeypatch):
     ring = Ring(LateLink(), 3, 1 << 12)
-    monkeypatch.setattr(ring._uploads, "_jobs", None)
+    monkeypatch.setattr(ring._uploads, "submit", None)
     x, device = np.arange(1000.0), np.zeros(8000, np.uint8)
     ring.upload(x, device.ctypes.data).wait()
     ring.link.synchronize()

@@ -121,9 +121,9 @@ def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:
         return None
     arrays = inputs if out is None else (*inputs, out)
     steps, offsets, nbytes, counted, (*layout, of, size), near = tuples(json.loads(data))
-    placed = (Placed(work, numbers, shifts, tuple((shape, np.dtype(kind), strides)
-                                                  for shape, kind, strides in operands))
-              for work, numbers, shifts, operands in steps)
+    placed = (Placed(work, numbers, tuple((shape, np.dtype(kind), strides)
+                                          for shape, kind, strides in operands))
+              for work, numbers, operands in steps)
     program = Program(tuple(placed), offsets, nbytes)
     with CUDA.on_device_of(arrays[0]):
         ready = made_ready(program, len(inputs) + 1, arrays[0].data.device_id, _launcher_from_json)

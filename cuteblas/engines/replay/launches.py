@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from operator import add, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import cupy
@@ -24,12 +24,11 @@ Launcher = Callable[[tuple[int, ...], int], Any]
 
 
 class Placed(NamedTuple):
-    """A step on numbered addresses: a plan, perhaps some bytes (``shifts``) after them, or a method
-    of the engine by name, on ``arrays``, each a shape, a type and strides."""
+    """A step on numbered addresses: a plan, or a method of the engine by name, on ``arrays``, each
+    a shape, a type and strides."""
 
     work: Any
     numbers: tuple[int, ...]
-    shifts: tuple[int, ...] = ()
     arrays: tuple[tuple[tuple[int, ...], np.dtype, tuple[int, ...]], ...] = ()
 
 
@@ -69,15 +68,11 @@ def as_program(recorder: Recorder, inputs: Sequence[Any], result: Any) -> Progra
 
 def _placed(recorder: Recorder, step: Step, places: Mapping[int, int]) -> Placed | None:
     """A step on numbered places; ``None`` if it works on another array."""
-    work, beginnings = step.work, [recorder.beginning(x) for x in step.arrays]
-    numbers = tuple(places.get(id(x), -1) for x in beginnings)
-    shifts = tuple(x.data.ptr - begin.data.ptr
-                   for x, begin in zip(step.arrays, beginnings, strict=True))
-    of_library = isinstance(work, str)
-    if -1 in numbers or (of_library and any(shifts)):
+    numbers = tuple(places.get(id(recorder.beginning(x)), -1) for x in step.arrays)
+    if -1 in numbers:
         return None
-    return Placed(work, numbers, shifts if any(shifts) else (),
-                  tuple((x.shape, x.dtype, x.strides) for x in step.arrays * of_library))
+    return Placed(step.work, numbers, tuple((x.shape, x.dtype, x.strides) for x in step.arrays
+                                            * isinstance(step.work, str)))
 
 
 def made_ready(program: Program, count: int, device: int,
@@ -89,11 +84,10 @@ def made_ready(program: Program, count: int, device: int,
                            if step.arrays else launcher_of(step.work, device) for step in steps]
     if None in launches:
         return None
-    if len(steps) == 1 and not (offsets or steps[0].shifts or steps[0].arrays):
+    if len(steps) == 1 and not (offsets or steps[0].arrays):
         numbers = steps[0].numbers
         return launches[0], None if numbers == tuple(range(count)) else _picking(numbers)
-    ready = [(launch, _picking(step.numbers), step.shifts)
-             for launch, step in zip(launches, steps, strict=True)]
+    ready = [(launch, _picking(step.numbers)) for launch, step in zip(launches, steps, strict=True)]
 
     def launch_all(addresses: Sequence[int], stream: int) -> None:
         """Put all steps on CuPy's current stream, whose pool gets the allocation back in order."""
@@ -102,9 +96,8 @@ def made_ready(program: Program, count: int, device: int,
             memory = cupy.cuda.alloc(nbytes)
             address = memory.ptr
             places += tuple([address + offset for offset in offsets])
-        for launch, pick, shifts in ready:
-            chosen = pick(places)
-            launch(tuple(map(add, chosen, shifts)) if shifts else chosen, stream)
+        for launch, pick in ready:
+            launch(pick(places), stream)
 
     return launch_all, None
 

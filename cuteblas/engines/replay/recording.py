@@ -68,7 +68,7 @@ class Recorder:
             self.steps, self.made, self._begins = self.steps[-1:], [], {}
 
     def note_view(self, view: Any, x: Any) -> None:
-        """Note a view of ``x``, which begins where that begins or after it."""
+        """Note a view of ``x``, which begins where that begins."""
         if self.complete:
             self._begins[id(view)] = view, self.beginning(x)
 

@@ -1,6 +1,6 @@
 """Epilogues: Python functions of a product's sums, traced for kernels and run as such by NumPy."""
 
 from .epilogue import Bound, Epilogue, epilogue
-from .resolution import Resolved, as_bound, evaluate, resolve
+from .traces import Resolved, as_bound, evaluate, resolve
 
 __all__ = ["Bound", "Epilogue", "Resolved", "as_bound", "epilogue", "evaluate", "resolve"]

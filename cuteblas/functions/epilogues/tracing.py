@@ -188,6 +188,7 @@ def traced_leaf(op: str, dtype: np.dtype, name: str = "", weak: type | None = No
 
 
 WHOLE = 2                               # the extent of what is as large as the result
+_POINT = -1                             # that of an array without axes; ufuncs make numbers of it
 _EXTENTS = {"acc": WHOLE, "c": WHOLE, "operand": 1}     # of leaves that are not numbers
 
 
@@ -222,7 +223,7 @@ def as_traced(x: Any) -> Traced:
         return Traced(constant(x, kind), kind, next(t for t in _NUMBERS if isinstance(x, t)))
     if isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0):
         kind = _supported(x.dtype)
-        return Traced(constant(x, kind), kind)
+        return Traced(constant(x, kind), kind, None, _POINT * isinstance(x, np.ndarray))
     if hasattr(x, "shape"):
         raise TypeError(
             f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not one of its arguments; make it "
@@ -311,7 +312,7 @@ def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
             )
         if name == "power" and nodes[1].op == "constant" and nodes[1].value < 0:  # type: ignore[operator]
             raise ValueError("Integers to negative integer powers are not allowed.")
-    return Traced(_operation(name, nodes, kind), kind, None, max(x.extent for x in args))
+    return Traced(_operation(name, nodes, kind), kind, None, max(0, *(x.extent for x in args)))
 
 
 def _operation(name: str, nodes: tuple[Node, ...], dtype: np.dtype) -> Node:
@@ -360,6 +361,9 @@ def _operator(ufunc: np.ufunc, *inputs: Any) -> Any:
     if not all(isinstance(x, _OPERANDS) or hasattr(x, "shape") for x in inputs):
         return NotImplemented
     args = [as_traced(x) for x in inputs]
+    last = args[-1]
+    if args[0].weak is complex and last.kind == np.float64 and not last.extent:
+        args[-1] = Traced(last.node, last.kind, float)      # as which complex takes numpy.float64
     if not all(x.weak for x in args):
         return apply(ufunc, *args)
     weak = _type_in_python(ufunc, args)
@@ -418,7 +422,7 @@ def _where(condition: Any, *choices: Any) -> Traced:
     decides = cast(test, np.dtype(bool))
     node = nodes[not decides.value] if decides.op == "constant" \
         else _checked(Node("where", value_type(kind), (decides, *nodes)))
-    return Traced(node, kind, None, max(x.extent for x in (test, *chosen)))
+    return Traced(node, kind, None, max(x.extent for x in (test, *chosen)) or _POINT)
 
 
 def _astype(x: Traced, dtype: Any, *how: Any, **named: Any) -> Traced:
@@ -456,7 +460,7 @@ def _like(number: float) -> Callable[..., Traced]:
     def filled(x: Any, dtype: Any = None, order: Any = None, subok: Any = None, *,
                device: Any = None) -> Traced:
         kind = x.kind if dtype is None else _supported(np.dtype(dtype))
-        return Traced(constant(number, kind), kind, None, x.extent)
+        return Traced(constant(number, kind), kind, None, x.extent or _POINT)
     return filled
 
 
