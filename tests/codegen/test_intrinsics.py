@@ -15,7 +15,7 @@ from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.intrinsics import INTRINSICS
 from cuteblas.codegen.prelude import cuda_prelude
 from cuteblas.codegen.values import Use, cast, choose, complex_of, integer, local, number
-from cuteblas.kernels.gemm.clear_words import clear_words
+from cuteblas.kernels.gemm.divided import clear_words
 from cuteblas.layout import Layout
 from cuteblas.layout.symbolic import Var, maximum
 from cuteblas.planning import H200, CopyProblem, plan_copy, plan_gemm, plan_reduction

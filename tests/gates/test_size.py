@@ -16,10 +16,10 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3700, "array": 21120, "blas": 16960, "cli": 21570, "codegen": 30460, "dask": 7070,
-    "emulator": 4880, "engines": 44520, "functions": 59030, "kernels": 66430, "layout": 33080,
+    "emulator": 4880, "engines": 44520, "functions": 59030, "kernels": 66390, "layout": 33080,
     "planning": 75630, "runtime": 14360, "tutorial": 4750,
 }
-MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 268, 7, 651
+MOST_FILES, MOST_PARAMETERS, MOST_LONG_LINES = 266, 7, 651
 WITH_MORE = {"array": 3, "blas": 14, "codegen": 1, "engines": 2, "functions": 3, "layout": 1,
              "runtime": 1}
 # among builder, kernel and signature; among array and functions, by the types of results

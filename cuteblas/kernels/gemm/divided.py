@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
-from ...codegen import KernelBuilder, Pointer, Vector
+from ...codegen import GeneratedKernel, KernelBuilder, Pointer, Vector
 from ...layout import Layout, Tensor, _, make_tensor, size
 from ...layout.symbolic import Condition, IntLike, equal, maximum, minimum, select
-from ..common import GROUP, DynamicPair
+from ..common import GROUP, DynamicPair, clear
 
 _VECTOR = 4                         # accumulators that are exchanged together
+_CLEARING_THREADS = 32              # there is room for one warp next to a block of any other kernel
 _VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
 
 
@@ -100,3 +102,11 @@ class Share:
         in_longer = self._longer * (self._share + 1)
         return select(step < in_longer, step // (self._share + 1),
                       self._longer + maximum(step - in_longer, 0) // maximum(self._share, 1))
+
+
+@cache
+def clear_words() -> GeneratedKernel:
+    """Generate the kernel that clears flags, in one block: a pointer to words and their number."""
+    k = KernelBuilder("clear_words", _CLEARING_THREADS, summary="words[i] = 0")
+    clear(k, k.pointer("words", "uint32", const=False, alignment=4), k.integer("count"))
+    return k.build()

@@ -7,15 +7,49 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from ...codegen import KernelBuilder
-from ...layout import Tensor, idx2crd
+from ...codegen import KernelBuilder, TmaBox
+from ...layout import Tensor, idx2crd, local_tile, size
 from ...layout.symbolic import Condition, IntLike, ceil_div, maximum, select
-from ..common import Coord, grouped_raster
+from ..common import GROUP, Coord, grouped_raster
 from ..epilogue import Parked
-from .cluster import Place
 from .divided import Divided, Share
 from .persistent import RingConfig
 from .triangle import tiles_of_c
+
+
+class Place:
+    """A block in its cluster, the ``rank``-th along M; all have begun. Blocks of a column of tiles
+    share B: each loads a part, which TMA writes to all of them."""
+
+    def __init__(self, k: KernelBuilder, blocks: int, block: IntLike):
+        self._k, self._blocks = k, blocks
+        self.rank: IntLike = 0
+        if blocks > 1:
+            k.cluster_barrier()
+            self.rank = k.let("rank", block % blocks)
+
+    def part(self, box: TmaBox, tile: Tensor) -> Tensor:
+        """This block's part of a tile (N, K) of B: of its rows, or else of K."""
+        rows, depth = (size(mode) for mode in box.layout.shape)
+        return local_tile(tile, (rows, depth), (self.rank, 0) if rows < size(tile, 0)
+                          else (0, self.rank))
+
+    @property
+    def receivers(self) -> int | None:
+        """Bits of the ranks that share tiles of B, or ``None``."""
+        return (1 << self._blocks) - 1 if self._blocks > 1 else None
+
+    def partner(self) -> IntLike | None:
+        """The rank that a warpgroup's first threads signal, each another filler of its stages."""
+        k, lane = self._k, self._k.thread % GROUP
+        if self._blocks == 1:
+            return None
+        return k.let("partner", select(lane < self._blocks, lane, 0))
+
+    def leave(self) -> None:
+        if self._blocks > 1:
+            self._k.comment("No block leaves while another one may still write to it")
+            self._k.cluster_barrier()
 
 
 @dataclass(frozen=True)

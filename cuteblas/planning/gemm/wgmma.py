@@ -9,8 +9,8 @@ from typing import Any
 
 from ..._dtypes import dtype
 from ...kernels.common import GROUP
-from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
+from ...kernels.gemm.divided import clear_words
 from ...kernels.gemm.persistent import DEPTH, depth_of
 from ...kernels.gemm.staged import StagedC
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
