@@ -112,8 +112,8 @@ MUTATIONS = [
         ),
         (
             "planning/gemm/thin.py",
-            "if deepest % depth or read.a.width % width:",
-            "if read.a.width % width:",
+            "if deepest % depth or a.width % width:",
+            "if a.width % width:",
             "kernels/test_gemm_thin.py"
         ),
         (
@@ -284,8 +284,8 @@ MUTATIONS = [
         # planning: what a kernel may take
         (
             "planning/operands.py",
-            "if any(n > 1 and (s <= 0 or s * item",
-            "if any(n > 1 and (s < 0 or s * item",
+            "if pitch <= 0 or pitch * operand.item",
+            "if pitch < 0 or pitch * operand.item",
             "planning/test_plans.py"
         ),
         (
@@ -327,8 +327,8 @@ MUTATIONS = [
         ),
         (
             "functions/routing.py",
-            'if kind == "subclass":',
-            'if kind == "scalar":',
+            'if kind == "subclass" and',
+            'if kind == "scalar" and',
             "functions/test_dots.py"
         ),
         (

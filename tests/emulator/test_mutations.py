@@ -130,7 +130,7 @@ def _guarded(plan: Callable, m: int, tiny: float | None, **kinds: str) -> Trial:
 def _skinny(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(skinny, "LEAST_K", 1)
-        return plan_skinny(problem, H200, Choice(32, 1, problem.k, -(-problem.m // 128)))
+        return plan_skinny(problem, H200, Choice(skinny.TILES[1], 1, problem.k, -(-problem.m // 128)))
 
 
 def _planes(problem):
