@@ -322,12 +322,14 @@ _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
 
 def _fast(function: str, a: Any, order: Any, out: Any = None, dtype: Any = None) -> Any:
     """A plain array's copy without checks, or a replayed one; ``None`` if neither applies."""
+    if out is not None and not (type(order) is str and order == "K"):
+        return None
     if type(a) is _NDARRAY:
         # stays takes longer
         if not (current_backend() == "numpy" or stays(a)):
             return None
         if out is not None:
-            return _onto(a, out) if order == "K" and type(out) is _NDARRAY else None
+            return _onto(a, out) if type(out) is _NDARRAY else None
         if a.nbytes >= LEAST and dtype is None and (function == "copy" or not _lies_in(a, order)) \
                 and (new := copied(a, order)) is not None:
             tally(function, "calls", WORDS).tick()
@@ -339,8 +341,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None, dtype: Any = None)
     if dtype is not None or (replay := replays[type(a)]) is None:
         return None
     if out is not None:
-        return replay(("copy", "out", None), (a,),
-                      out) if type(order) is str and order == "K" else None
+        return replay(("copy", "out", None), (a,), out)
     new = replay((function, order, None), (a,), None)
     if new is None and function != "copy" and a.ndim and _lies_in(a, order):
         _ITSELF[function]()

@@ -174,6 +174,8 @@ def test_arrays_that_cannot_receive_a_copy(out, error, message):
         cuteblas.copy(np.ones((2, 2)), out=out)
     with pytest.raises(ValueError, match="order must be one of"):
         cuteblas.copy(np.ones((2, 2)), "Z", out=np.ones((2, 2)))
+    with pytest.raises(TypeError, match="order must be str"):
+        cuteblas.copy(np.ones((2, 2)), np.array(["a", "b"]), out=np.ones((2, 2)))  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray],
