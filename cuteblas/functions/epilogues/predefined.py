@@ -1,12 +1,8 @@
-"""Predefined epilogues, each usable inside another one: ``gelu(acc + bias)``.
-
-The descriptions of parameters and results, which are the same in many docstrings, are at the end.
-"""
+"""Predefined epilogues, each usable inside another one: ``gelu(acc + bias)``."""
 
 from __future__ import annotations
 
 import math
-from inspect import cleandoc
 from typing import Any
 
 import numpy as np
@@ -27,6 +23,18 @@ def bias(acc: Any, *, bias: Any) -> Any:
     """``acc + bias``: a bias of shape (n,) has a value for each column, one of shape (m, 1) a value
     for each row.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    bias : array
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> bias(np.ones((2, 3)), bias=np.array([1.0, 2.0, 3.0]))
@@ -43,6 +51,16 @@ def bias(acc: Any, *, bias: Any) -> Any:
 def relu(acc: Any) -> Any:
     """``max(acc, 0)``; NaN stays NaN.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> relu(np.array([-2.0, 2.0]))
@@ -58,6 +76,18 @@ def relu(acc: Any) -> Any:
 def bias_relu(acc: Any, *, bias: Any) -> Any:
     """``max(acc + bias, 0)``.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    bias : array
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> bias_relu(np.array([[-3.0, 3.0]]), bias=np.array([[1.0, 1.0]]))
@@ -70,6 +100,18 @@ def bias_relu(acc: Any, *, bias: Any) -> Any:
 def leaky_relu(acc: Any, *, negative_slope: Any = 0.01) -> Any:
     """``acc`` where it is positive, ``negative_slope * acc`` elsewhere.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    negative_slope : float
+        The slope below 0.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> leaky_relu(np.array([-2.0, 2.0]), negative_slope=0.5)
@@ -81,6 +123,16 @@ def leaky_relu(acc: Any, *, negative_slope: Any = 0.01) -> Any:
 @epilogue
 def gelu(acc: Any) -> Any:
     """``acc * Phi(acc)``, with Phi of the normal distribution computed from the error function.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
 
     Examples
     --------
@@ -95,6 +147,16 @@ def gelu_tanh(acc: Any) -> Any:
     """GELU with Phi approximated by tanh (Hendrycks and Gimpel, arXiv:1606.08415): the GELU of
     cuBLAS and nvmath-python.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> gelu_tanh(np.array([-100.0, 0.0, 100.0]))
@@ -106,6 +168,18 @@ def gelu_tanh(acc: Any) -> Any:
 @epilogue
 def bias_gelu(acc: Any, *, bias: Any) -> Any:
     """``gelu(acc + bias)``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    bias : array
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
 
     Examples
     --------
@@ -119,6 +193,16 @@ def bias_gelu(acc: Any, *, bias: Any) -> Any:
 def silu(acc: Any) -> Any:
     """``acc * sigmoid(acc)``.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> silu(np.array([-1000.0, 0.0, 1000.0]))
@@ -130,6 +214,16 @@ def silu(acc: Any) -> Any:
 @epilogue
 def sigmoid(acc: Any) -> Any:
     """``1 / (1 + exp(-acc))``, without overflow.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
 
     Examples
     --------
@@ -143,6 +237,16 @@ def sigmoid(acc: Any) -> Any:
 def tanh(acc: Any) -> Any:
     """``tanh(acc)``.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> tanh(np.array([-1000.0, 0.0, 1000.0]))
@@ -154,6 +258,18 @@ def tanh(acc: Any) -> Any:
 @epilogue
 def clamp(acc: Any, *, lo: Any = None, hi: Any = None) -> Any:
     """``min(max(acc, lo), hi)``; ``None`` leaves a side open, NaN stays NaN.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    lo, hi : number or array, optional
+        Bounds.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
 
     Examples
     --------
@@ -167,6 +283,19 @@ def clamp(acc: Any, *, lo: Any = None, hi: Any = None) -> Any:
 @epilogue
 def scale(acc: Any, *, scale: Any) -> Any:
     """``acc * scale``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    scale : number or array
+        Broadcasts over the result: a number, shape (n,) for a value per column, (m, 1) for a value
+        per row.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
 
     Examples
     --------
@@ -184,6 +313,24 @@ def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale
 
     ``zero`` is what the zero points add to the sums.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    scale : number
+        A factor for every element.
+    row_scale : number or array
+        A factor for each row, of shape (m, 1): the scales of A.
+    column_scale : number or array
+        A factor for each column, of shape (n,): the scales of B.
+    zero : number or array
+        Subtracted from the sums first.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> dequantize(np.array([[100, -50]]), scale=0.5, column_scale=np.array([[1.0, 2.0]]), zero=2)
@@ -195,6 +342,18 @@ def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale
 @epilogue
 def residual_add(acc: Any, *, residual: Any) -> Any:
     """``acc + residual``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    residual : array
+        Of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
 
     Examples
     --------
@@ -210,6 +369,18 @@ def residual_add(acc: Any, *, residual: Any) -> Any:
 def relu_aux(acc: Any) -> Any:
     """``relu(acc)``, and the output ``mask``: where ``acc`` is positive, as bool.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``mask``: bool, of the shape of ``acc``.
+
     Examples
     --------
     >>> y, more = relu_aux(np.array([-2.0, 2.0]))
@@ -222,6 +393,20 @@ def relu_aux(acc: Any) -> Any:
 @epilogue
 def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
     """``relu(acc + bias)``, and the output ``mask``: where ``acc + bias`` is positive, as bool.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    bias : array
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``mask``: bool, of the shape of ``acc``.
 
     Examples
     --------
@@ -236,6 +421,18 @@ def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
 def gelu_aux(acc: Any) -> Any:
     """``gelu(acc)``, and the output ``pre``: ``acc`` itself.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``pre``: the input of GELU.
+
     Examples
     --------
     >>> y, more = gelu_aux(np.array([0.0, 100.0]))
@@ -248,6 +445,20 @@ def gelu_aux(acc: Any) -> Any:
 @epilogue
 def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
     """``gelu(acc + bias)``, and the output ``pre``: ``acc + bias``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    bias : array
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``pre``: the input of GELU.
 
     Examples
     --------
@@ -263,6 +474,18 @@ def drelu(acc: Any, *, x: Any) -> Any:
     """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, the input of
     ReLU, or its result.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    x : array
+        The input of ReLU, its result or a mask, of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> drelu(np.array([2.0, 2.0]), x=np.array([-1.0, 1.0]))
@@ -276,6 +499,18 @@ def dgelu(acc: Any, *, x: Any) -> Any:
     """``acc`` times the derivative of :data:`gelu` at ``x``, the input of GELU:
     ``Phi(x) + x phi(x)``.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    x : array
+        The input of the activation, of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+
     Examples
     --------
     >>> dgelu(np.array([2.0, 2.0]), x=np.array([0.0, 100.0]))
@@ -288,6 +523,18 @@ def dgelu(acc: Any, *, x: Any) -> Any:
 @epilogue
 def dgelu_tanh(acc: Any, *, x: Any) -> Any:
     """``acc`` times the derivative of :data:`gelu_tanh` at ``x``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    x : array
+        The input of the activation, of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
 
     Examples
     --------
@@ -304,6 +551,22 @@ def drelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
     """:data:`drelu`, and the output ``bgrad``: the gradient of a bias with a value for each
     ``"row"`` or ``"column"``.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    x : array
+        The input of ReLU, its result or a mask, of the shape of the product.
+    per : {"row", "column"}
+        Whether the bias has a value for each row or for each column.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+
     Examples
     --------
     >>> y, more = drelu_bgrad(np.ones((2, 3)), x=np.array([[1.0, -1.0, 1.0]] * 2))
@@ -319,6 +582,22 @@ def dgelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
     """:data:`dgelu`, and the output ``bgrad``: the gradient of a bias with a value for each
     ``"row"`` or ``"column"``.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    x : array
+        The input of the activation, of the shape of the product.
+    per : {"row", "column"}
+        Whether the bias has a value for each row or for each column.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+
     Examples
     --------
     >>> y, more = dgelu_bgrad(np.ones((2, 3)), x=np.zeros((2, 3)), per="column")
@@ -333,6 +612,22 @@ def dgelu_tanh_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
     """:data:`dgelu_tanh`, and the output ``bgrad``: the gradient of a bias with a value for each
     ``"row"`` or ``"column"``.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    x : array
+        The input of the activation, of the shape of the product.
+    per : {"row", "column"}
+        Whether the bias has a value for each row or for each column.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+
     Examples
     --------
     >>> y, more = dgelu_tanh_bgrad(np.ones((2, 3)), x=np.zeros((2, 3)))
@@ -346,6 +641,20 @@ def dgelu_tanh_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
 def bgrad_a(acc: Any, *, a: Any) -> Any:
     """``acc`` itself, and the output ``bgrad``: the sums of A over K, one for each row.
 
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    a : array
+        The operand A; given by the product.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+
     Examples
     --------
     >>> c, more = cuteblas.matmul(np.ones((2, 3)), np.ones((3, 4)), epilogue=bgrad_a())
@@ -358,6 +667,20 @@ def bgrad_a(acc: Any, *, a: Any) -> Any:
 @epilogue(inputs=True)
 def bgrad_b(acc: Any, *, b: Any) -> Any:
     """``acc`` itself, and the output ``bgrad``: the sums of B over K, one for each column.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; the product supplies them where the epilogue is bound.
+    b : array
+        The operand B; given by the product.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
 
     Examples
     --------
@@ -380,46 +703,3 @@ def _with_bias_gradient(gradient: Any, per: str) -> Any:
     if per not in _AXES:
         raise ValueError(f"per is 'row' or 'column', got {per!r}")
     return gradient, {"bgrad": gradient.sum(axis=_AXES[per])}
-
-
-# -- documentation ---------------------------------------------------------------------------------
-_PARAMETERS = {
-    "acc": """array or value of an epilogue
-    The sums; the product supplies them where the epilogue is bound.""",
-    "bias": """array
-    Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.""",
-    "negative_slope": """float
-    The slope below 0.""",
-    "lo": """number or array, optional
-    The lower bound.""",
-    "hi": """number or array, optional
-    The upper bound.""",
-    "scale": """number or array
-    Broadcasts over the result: a number, shape (n,) for a value per column, (m, 1) for a value
-    per row.""",
-    "row_scale": """number or array
-    A factor for each row, of shape (m, 1): the scales of A.""",
-    "column_scale": """number or array
-    A factor for each column, of shape (n,): the scales of B.""",
-    "zero": """number or array
-    Subtracted from the sums first.""",
-    "residual": """array
-    Of the shape of the product.""",
-    "x": """array
-    The input of the activation, of the shape of the product.""",
-    "per": """{"row", "column"}
-    Whether the bias has a value for each row or for each column.""",
-    "a": """array
-    The operand A; given by the product.""",
-    "b": """array
-    The operand B; given by the product."""}
-_RETURNS = ("""array
-    Of the shape of ``acc``.""", """(array, dict)
-    An array of the shape of ``acc``, and the output by its name.""")
-
-for _name in __all__:
-    _summary, _, _examples = cleandoc(globals()[_name].__doc__ or "").partition("\n\nExamples\n")
-    _rows = (f"{name} : {_PARAMETERS[name]}" for name in globals()[_name].parameters)
-    globals()[_name].__doc__ = "\n".join((
-        _summary, "", "Parameters", "----------", *_rows, "", "Returns", "-------",
-        _RETURNS["the output " in _summary], "", "Examples", _examples))
